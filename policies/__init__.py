@@ -1,0 +1,1 @@
+"""The contract of every policy family, and the policies. One file is one policy; its name is the file's name."""

@@ -1,0 +1,300 @@
+"""The contract: one base class per policy family.
+
+A policy is a frozen dataclass of its parameters; the fields are its command-line options. What it learns or orders
+lives in a state object that `new_state` returns, that the host holds and passes back, and that the methods marked
+"mutates state" change; they change nothing else. A policy that needs truth says `needs = {"oracle"}`, and a host
+without it refuses at start. Deterministic: no clock, no random module; draws come from `HostInfo.draw`.
+
+Families share no state, in either host: in vLLM the evictor lives in the engine-core process and the drafter in
+the worker. Base classes rather than bare protocols, so that events a policy does not care about need no code and a
+new event breaks nobody.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policies.costs import Profile
+from policies.views import (
+    Access,
+    Admission,
+    BatchShape,
+    BatchView,
+    BranchOutcome,
+    BranchView,
+    CacheNode,
+    Candidate,
+    Draft,
+    Forecast,
+    GraphChoice,
+    HostInfo,
+    LoadView,
+    Proposals,
+    ReplicaView,
+    RequestView,
+    ReuseName,
+    StageView,
+    WorkflowView,
+)
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True)
+class Policy(ABC, Generic[S]):
+    """What every policy has. `label` is shown in tables; `needs` lists what only some hosts can give."""
+
+    family: ClassVar[str]
+    needs: ClassVar[frozenset[str]] = frozenset()
+    label: ClassVar[str] = ""
+    source: ClassVar[str] = ""
+
+    @abstractmethod
+    def new_state(self, host: HostInfo) -> S:
+        """Return a fresh state for one replica (routers, gates, reuse, predictors: one for the whole run)."""
+
+
+@dataclass(frozen=True)
+class Evictor(Policy[S]):
+    """Chooses which cache nodes leave HBM.
+
+    A node is evictable when no running request holds it and no child of it is resident: the host says so with
+    `release`, and takes it back with `pin`. Requests touch the deepest node of their path only (`hit`); all its
+    ancestors were read too, which a policy that counts can pass on when a child is removed (`remove`), since only
+    leaves are ever victims. `next_victim` must name an evictable node, and with equal histories the same one.
+    The host then removes it, or splits it and removes the lower part when less is needed.
+    """
+
+    family: ClassVar[str] = "evictors"
+
+    def insert(self, state: S, node: CacheNode, access: Access) -> None:
+        """`node` became resident (not evictable yet). Mutates state."""
+
+    def hit(self, state: S, node: CacheNode, access: Access) -> None:
+        """A request matched the prefix that ends with `node`. Mutates state."""
+
+    @abstractmethod
+    def release(self, state: S, node: CacheNode, now_ns: int) -> None:
+        """`node` is evictable from now on. Mutates state."""
+
+    @abstractmethod
+    def pin(self, state: S, node: CacheNode) -> None:
+        """`node` is not evictable any more (it stays resident). Mutates state."""
+
+    def split(self, state: S, upper: CacheNode, lower: CacheNode) -> None:
+        """`lower`, known already, gave its leading tokens to the new node `upper`, now its parent.
+
+        `lower` keeps its id and its evictability; `upper` is not evictable. Mutates state.
+        """
+
+    def remove(self, state: S, node: CacheNode) -> None:
+        """`node` left HBM; it was evictable. Its parent, if any, may get a `release` next. Mutates state."""
+
+    def workflow_finished(self, state: S, workflow: int, now_ns: int) -> None:
+        """No further request of `workflow` will come. Mutates state."""
+
+    def forecast(self, state: S, forecast: Forecast) -> None:
+        """A predictor's new forecast for one workflow. Mutates state."""
+
+    @abstractmethod
+    def next_victim(self, state: S, now_ns: int) -> CacheNode | None:
+        """Return the evictable node to remove next, None when there is none. May mutate state (hands, heaps)."""
+
+    def next_deadline(self, state: S) -> int | None:
+        """Return the time (ns) at which the order changes without an event (a TTL), None when it never does.
+
+        A host may fast-forward evictions up to it. Does not mutate state.
+        """
+        return None
+
+
+@dataclass(frozen=True)
+class Prefetcher(Policy[S]):
+    """Chooses which host-resident nodes come back to HBM before they are asked for."""
+
+    family: ClassVar[str] = "prefetchers"
+
+    def forecast(self, state: S, forecast: Forecast) -> None:
+        """A predictor's new forecast for one workflow. Mutates state."""
+
+    def active(self) -> bool:
+        """Say whether `choose` can ever return anything; a host skips the work when it cannot."""
+        return True
+
+    @abstractmethod
+    def choose(self, state: S, nodes: Sequence[CacheNode], budget_tokens: int, shape: BatchShape) -> list[int]:
+        """Return indices into `nodes` (host-resident, parent resident or listed before), within the budget."""
+
+
+@dataclass(frozen=True)
+class Predictor(Policy[S]):
+    """Forecasts which agents a workflow runs next."""
+
+    family: ClassVar[str] = "predictors"
+
+    def active(self) -> bool:
+        """Say whether this predictor forecasts at all."""
+        return True
+
+    def observe(self, state: S, workflow: WorkflowView) -> None:
+        """A stage of the workflow was released; `workflow.agents[-1]` runs it. Mutates state."""
+
+    @abstractmethod
+    def forecast(self, state: S, workflow: WorkflowView) -> NDArray[np.float32]:
+        """Return float32[K, agents + 1], rows sum to 1, last column END."""
+
+
+@dataclass(frozen=True)
+class Drafter(Policy[S]):
+    """Proposes token continuations for running requests."""
+
+    family: ClassVar[str] = "drafters"
+
+    def active(self) -> bool:
+        """Say whether this drafter ever drafts; a host then steps one token a time and may fast-forward if not."""
+        return True
+
+    def begin(self, state: S, request: RequestView, prompt_ids: NDArray[np.uint32]) -> None:
+        """A request starts decoding. `prompt_ids` is empty where the trace has no ids. Mutates state."""
+
+    @abstractmethod
+    def propose(self, state: S, stage: int, limit: int) -> Draft:
+        """Return at most `limit` tokens for the request of `stage`; an empty draft where nothing fits."""
+
+    def commit(self, state: S, stage: int, tokens: NDArray[np.uint32]) -> None:
+        """The engine accepted and emitted `tokens` (bonus token included). Mutates state."""
+
+    def finish(self, state: S, stage: int) -> None:
+        """The request ended. Mutates state."""
+
+    def cost_ps(self, profile: Profile, seqs: int, drafted_tokens: int) -> int:
+        """Return what drafting adds to a step, charged at the target implementation's cost, in ps."""
+        return 0
+
+
+@dataclass(frozen=True)
+class Budget(Policy[S]):
+    """Divides draft tokens over the requests of a batch."""
+
+    family: ClassVar[str] = "budgets"
+
+    def limit(self, state: S, batch: BatchView) -> int:
+        """Return the most tokens any drafter should propose for one request in this step."""
+        return 0
+
+    @abstractmethod
+    def allocate(self, state: S, proposals: Proposals, batch: BatchView) -> NDArray[np.int32]:
+        """Return int32[B]: tokens to verify for each request, at most `proposals.length`."""
+
+    def observe(self, state: S, stage: NDArray[np.int32], drafted: NDArray[np.int32], accepted: NDArray[np.int32]) -> None:
+        """Learn what the step verified. Mutates state."""
+
+
+@dataclass(frozen=True)
+class Bucketer(Policy[S]):
+    """Chooses which shapes are captured as CUDA graphs, and which graph a step replays."""
+
+    family: ClassVar[str] = "bucketers"
+
+    @abstractmethod
+    def plan(self, host: HostInfo) -> tuple[int, ...]:
+        """Return the token widths to capture at start, ascending; empty for none."""
+
+    @abstractmethod
+    def pick(self, state: S, captured: Sequence[int], shape: BatchShape) -> GraphChoice:
+        """Return the graph for a step of this shape. May mutate state (lazy capture)."""
+
+
+@dataclass(frozen=True)
+class Router(Policy[S]):
+    """Chooses the replica of a request, and the order of a replica's queue."""
+
+    family: ClassVar[str] = "routers"
+
+    @abstractmethod
+    def pick(self, state: S, request: RequestView, replicas: Sequence[ReplicaView]) -> int:
+        """Return the index of the replica that gets the request. May mutate state."""
+
+    def priority(self, state: S, request: RequestView) -> int:
+        """Return the request's priority, lower first; used where the engine's queue is `priority`."""
+        return request.priority
+
+
+@dataclass(frozen=True)
+class Gate(Policy[S]):
+    """Decides whether candidate generation opens at a branch (Action 0) and which candidates are filled (Action 1)."""
+
+    family: ClassVar[str] = "gates"
+
+    @abstractmethod
+    def open(self, state: S, branch: BranchView, load: LoadView) -> bool:
+        """Action 0: say whether candidates are drafted at this branch. May mutate state (audits)."""
+
+    @abstractmethod
+    def admit(self, state: S, branch: BranchView, candidates: Sequence[Candidate], load: LoadView) -> Admission:
+        """Action 1: choose the candidates to fill now, best first. Does not mutate state."""
+
+    def settle(self, state: S, outcome: BranchOutcome) -> None:
+        """A branch settled: credit and charge. Mutates state."""
+
+    def probe(self, state: S, load: LoadView) -> None:
+        """Periodic sample of the load, also while the gate is closed. Mutates state."""
+
+
+@dataclass(frozen=True)
+class CandidateDrafter(Policy[S]):
+    """Ranks the likely outcomes of a branch."""
+
+    family: ClassVar[str] = "candidates"
+
+    @abstractmethod
+    def propose(self, state: S, branch: BranchView, limit: int) -> Sequence[Candidate]:
+        """Return at most `limit` candidates, rank 0 first."""
+
+    def observe(self, state: S, branch: BranchView, chosen: int) -> None:
+        """The branch resolved to `chosen`. Mutates state."""
+
+
+@dataclass(frozen=True)
+class ReusePolicy(Policy[S]):
+    """Names finished subgraphs and says what may be served from them."""
+
+    family: ClassVar[str] = "reuse"
+
+    @abstractmethod
+    def names(self, state: S, stage: StageView) -> Sequence[ReuseName]:
+        """Return the names under which this stage's result could already exist, outermost subgraph first."""
+
+    def store(self, state: S, stage: StageView, name: ReuseName) -> None:
+        """A result under `name` exists now. Mutates state."""
+
+    def invalidate(self, state: S, key: int, version: int) -> None:
+        """A write changed what read-sets name `key`. Mutates state."""
+
+
+FAMILIES: dict[str, type[Policy[Any]]] = {
+    c.family: c
+    for c in (
+        Gate, CandidateDrafter, ReusePolicy, Drafter, Budget, Evictor, Prefetcher, Predictor, Bucketer, Router,
+    )
+}  # fmt: skip
+
+# The option that selects a policy of the family on the command line: `evictor=lru evictor.some_field=3`.
+OPTION: dict[str, str] = {
+    "gates": "gate", "candidates": "candidate", "reuse": "reuse", "drafters": "drafter", "budgets": "budget",
+    "evictors": "evictor", "prefetchers": "prefetcher", "predictors": "predictor", "bucketers": "bucketer",
+    "routers": "router",
+}  # fmt: skip
+
+__all__ = [
+    "FAMILIES", "OPTION", "Access", "Admission", "BatchShape", "BatchView", "BranchOutcome", "BranchView", "Bucketer",
+    "Budget", "CacheNode", "Candidate", "CandidateDrafter", "Draft", "Drafter", "Evictor", "Forecast", "Gate",
+    "GraphChoice", "HostInfo", "LoadView", "Policy", "Predictor", "Prefetcher", "Profile", "Proposals", "ReplicaView",
+    "RequestView", "ReuseName", "ReusePolicy", "Router", "StageView", "WorkflowView",
+]  # fmt: skip

@@ -1,0 +1,1 @@
+"""The discrete-event model of GPU serving engines; the only package that knows simpy."""

@@ -1,0 +1,160 @@
+"""What a run simulates, as plain data. Every field is an option of the command line (`engine.max_num_seqs=64`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from traces.errors import InputError, nearest
+
+PREFIX_CACHES = ("radix", "block_hash", "none")
+QUEUES = ("fcfs", "priority")
+WRITE_POLICIES = ("write_through", "write_through_selective", "write_back")
+LOOPS = ("closed", "open")
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """One replica; names and defaults follow vLLM V1.
+
+    prefix_cache            radix (SGLang-like: whole leaves leave) or block_hash (vLLM-like: full blocks, at most
+                            n - 1 prompt tokens hit, tail blocks leave first), or none
+    num_gpu_blocks          KV blocks of `block_tokens`; None: computed from gpu_memory_utilization
+    watermark_blocks_ratio  share of blocks that admission leaves free
+    max_model_len           None: the profile's
+    fast_forward            False executes every step as its own event (same log, slower)
+    """
+
+    block_tokens: int = 16
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int = 8192
+    max_model_len: int | None = None
+    gpu_memory_utilization: float = 0.9
+    num_gpu_blocks: int | None = None
+    prefix_cache: str = "block_hash"
+    queue: str = "fcfs"
+    watermark_blocks_ratio: float = 0.0
+    fast_forward: bool = True
+
+    def __post_init__(self) -> None:
+        _at_least(self, "engine", block_tokens=1, max_num_seqs=1, max_num_batched_tokens=1)
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            raise InputError(
+                f"engine.max_num_batched_tokens={self.max_num_batched_tokens} is below "
+                f"engine.max_num_seqs={self.max_num_seqs}: every sequence needs a token a step"
+            )
+        _between(self, "engine", gpu_memory_utilization=(0.05, 1.0), watermark_blocks_ratio=(0.0, 0.5))
+        if self.num_gpu_blocks is not None:
+            _at_least(self, "engine", num_gpu_blocks=1)
+        if self.max_model_len is not None:
+            _at_least(self, "engine", max_model_len=1)
+        _one_of(self, "engine", prefix_cache=PREFIX_CACHES, queue=QUEUES)
+
+
+@dataclass(frozen=True)
+class HostTierConfig:
+    """Host memory behind HBM (HiCache-like).
+
+    ratio               host KV capacity over device KV capacity; 0 turns the tier off
+    write               write_through (copy on insert), write_through_selective (copy on the second access),
+                        write_back (copy on eviction)
+    load_back           predicted (load when cheaper than recomputing), always, never
+    pcie_bytes_per_s    None: the profile's; shared by concurrent copies of one direction
+    """
+
+    ratio: float = 0.0
+    write: str = "write_through_selective"
+    load_back: str = "predicted"
+    pcie_bytes_per_s: int | None = None
+    min_load_tokens: int = 64
+
+    def __post_init__(self) -> None:
+        _between(self, "host_tier", ratio=(0.0, 1000.0))
+        _one_of(self, "host_tier", write=WRITE_POLICIES, load_back=("predicted", "always", "never"))
+        _at_least(self, "host_tier", min_load_tokens=0)
+        if self.pcie_bytes_per_s is not None:
+            _at_least(self, "host_tier", pcie_bytes_per_s=1)
+
+
+@dataclass(frozen=True)
+class LoadConfig:
+    """How workflows arrive.
+
+    loop          closed: `concurrency` workflows are always in progress; open: they arrive by the clock
+    concurrency   closed loop only
+    rate_per_s    open loop: workflows a second (Poisson); None takes the trace's arrival times
+    workflows     number of workflows to run; None: each of the trace once. More than the trace holds are
+                  resampled copies with private tokens re-keyed
+    think_scale   multiplies wait stages; tool stages keep their times. Stated in the report when not 1
+    horizon_s     stop after this much simulated time; what is unfinished is counted as incomplete
+    """
+
+    loop: str = "closed"
+    concurrency: int = 32
+    rate_per_s: float | None = None
+    workflows: int | None = None
+    think_scale: float = 1.0
+    horizon_s: float | None = None
+
+    def __post_init__(self) -> None:
+        _one_of(self, "load", loop=LOOPS)
+        _at_least(self, "load", concurrency=1)
+        _between(self, "load", think_scale=(0.0, 1000.0))
+        if self.workflows is not None:
+            _at_least(self, "load", workflows=1)
+        if self.rate_per_s is not None and not self.rate_per_s > 0:
+            raise InputError(f"load.rate_per_s={self.rate_per_s}: expected more than 0")
+        if self.horizon_s is not None and not self.horizon_s > 0:
+            raise InputError(f"load.horizon_s={self.horizon_s}: expected more than 0")
+
+
+@dataclass(frozen=True)
+class FaultConfig:
+    """Faults to inject: replica `replica` pauses at `pause_at_s` for `pause_for_s`. No pause by default."""
+
+    replica: int = 0
+    pause_at_s: float = 0.0
+    pause_for_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        _between(self, "fault", pause_at_s=(0.0, 1e9), pause_for_s=(0.0, 1e9))
+        _at_least(self, "fault", replica=0)
+
+
+@dataclass(frozen=True)
+class SimConfig:
+    """Everything but workload, profile and policies."""
+
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    host_tier: HostTierConfig = field(default_factory=HostTierConfig)
+    load: LoadConfig = field(default_factory=LoadConfig)
+    fault: FaultConfig = field(default_factory=FaultConfig)
+    replicas: int = 1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _at_least(self, "", replicas=1)
+
+
+def _at_least(config: object, group: str, **bounds: int) -> None:
+    for name, low in bounds.items():
+        value = getattr(config, name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < low:
+            raise InputError(f"{_dotted(group, name)}={value}: expected a whole number of at least {low}")
+
+
+def _between(config: object, group: str, **bounds: tuple[float, float]) -> None:
+    for name, (low, high) in bounds.items():
+        value = getattr(config, name)
+        if not (isinstance(value, int | float) and low <= value <= high):
+            raise InputError(f"{_dotted(group, name)}={value}: expected a number from {low} to {high}")
+
+
+def _one_of(config: object, group: str, **allowed: tuple[str, ...]) -> None:
+    for name, names in allowed.items():
+        value = getattr(config, name)
+        if value not in names:
+            raise InputError(nearest(str(value), names, what=_dotted(group, name)))
+
+
+def _dotted(group: str, name: str) -> str:
+    return f"{group}.{name}" if group else name
