@@ -1,0 +1,1 @@
+"""Compose a comparison, run it through the simulator, keep every run, and report it."""
