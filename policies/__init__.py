@@ -1,1 +1,1 @@
-"""The contract of every policy family, and the policies. One file is one policy; its name is the file's name."""
+"""The contract of every policy family, and the policies. One file is one policy and gives it its name."""

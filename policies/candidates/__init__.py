@@ -1,0 +1,1 @@
+"""Who is likely at a branch. One file is one policy."""

@@ -1,0 +1,1 @@
+"""Token continuations for running requests. One file is one policy."""

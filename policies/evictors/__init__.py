@@ -1,0 +1,1 @@
+"""Which cache nodes leave HBM. One file is one policy."""

@@ -1,0 +1,1 @@
+"""Which agents a workflow runs next. One file is one policy."""

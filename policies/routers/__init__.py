@@ -1,0 +1,1 @@
+"""The replica of a request. One file is one policy."""
