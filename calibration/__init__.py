@@ -1,0 +1,1 @@
+"""Calibration: what steps cost, how that is known, how wrong it may be."""

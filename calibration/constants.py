@@ -1,0 +1,98 @@
+"""The numbers that `calibration/data/` holds: efficiency constants, all-reduce times, engine overhead, errors."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from calibration.gpus import Gpu
+from traces.errors import InputError
+
+DATA = Path(__file__).parent / "data"
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Efficiency of one GPU at one precision in the smooth-maximum form (docs/adr/0003).
+
+    weights, flops, kv, attention   multiply the datasheet terms
+    layer_us, seq_us                microseconds a layer and a sequence
+    power                           exponent of the smooth maximum
+    source                          key in the data file, for provenance
+    """
+
+    weights: float
+    flops: float
+    kv: float
+    attention: float
+    layer_us: float
+    seq_us: float
+    fixed_ms: float
+    power: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """Engine CPU time that kernels do not hide: `fixed_us` a step and `seq_us` a sequence."""
+
+    fixed_us: float
+    seq_us: float
+    source: str
+
+
+@cache
+def read(name: str) -> dict[str, Any]:
+    """Return the object in `calibration/data/<name>.json`."""
+    body: dict[str, Any] = json.loads((DATA / f"{name}.json").read_text(encoding="utf-8"))
+    return body
+
+
+def constants(key: str) -> Constants:
+    """Return the constants under `key`, e.g. "h200_sxm:bf16"."""
+    c = read("step_cost_defaults")["constants"][key]
+    return Constants(c["W"], c["F"], c["KV"], c["A"], c["us_per_layer"], c["us_per_seq"], c["c0_ms"], c["p"], key)
+
+
+def constants_key(gpu: Gpu, precision: str) -> str:
+    """Return the data key of `gpu`'s constants, its own or its nearest fitted GPU's.
+
+    Raises InputError where the GPU cannot multiply in `precision`. mxfp4 takes bf16's constants.
+    """
+    if gpu.flop_per_s(precision) == 0:
+        raise InputError(f"{gpu.key} has no {precision} tensor cores: use precision bf16")
+    fitted = gpu.tables or gpu.nearest
+    return f"{fitted}:{'bf16' if precision == 'mxfp4' else precision}"
+
+
+def overhead(engine: str = "vllm") -> Overhead:
+    """Return the engine's overhead constants, fitted on public serving measurements."""
+    o = read("engine_overhead")[engine]
+    return Overhead(o["fixed_us"], o["seq_us"], o["source"])
+
+
+def all_reduce_us(gpu: Gpu, tp: int, message_bytes: int) -> float:
+    """Return microseconds of one all-reduce of `message_bytes` over `tp` GPUs; 0 for one GPU.
+
+    From the kernel table where NVLink joins the GPUs, straight lines between its sizes; beyond 8 ranks it is not
+    known. Without NVLink: a ring over PCIe, 2·(tp-1)/tp of the message at the host link's rate, and 25 us.
+    """
+    if tp == 1:
+        return 0.0
+    if tp not in (2, 4, 8):
+        raise InputError(f"tp={tp}: all-reduce times are known for 1, 2, 4 and 8 GPUs")
+    if not gpu.nvlink:
+        return 25.0 + 2 * (tp - 1) / tp * message_bytes / gpu.pcie_bytes_per_s * 1e6
+    tables = read("all_reduce")["tables"]
+    points = tables[gpu.tables if gpu.tables in tables else "h100_sxm"][str(tp)]
+    sizes = [p[0] for p in points]
+    i = bisect_right(sizes, message_bytes)
+    if i == 0:
+        return float(points[0][1])
+    i = min(i, len(points) - 1)
+    (x0, y0), (x1, y1) = points[i - 1], points[i]
+    return float(y0 + (y1 - y0) * (message_bytes - x0) / (x1 - x0))

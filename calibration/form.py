@@ -1,0 +1,123 @@
+"""The step-cost form: a smooth maximum of weight reads and matrix multiplies, and terms that add to it.
+
+    t = [(W·weight_bytes/BW)^p + (F·2·P·n/FLOPS)^p]^(1/p) + W·head_bytes/BW + layers·u + all_reduce(n)      (linear)
+      + KV·kv_bytes·S/BW + A·4·heads·head_dim·layers·pairs/FLOPS + s·B + engine                              (affine)
+
+n tokens of the step, B sequences, S context tokens read, pairs = sum of chunk·(prefix + chunk/2). Everything is one
+GPU's share. The linear part is tabulated; the rest is exact in integers (docs/adr/0003). Powers are taken in
+decimal arithmetic, whose digits do not depend on the CPU, and rounded to whole nanoseconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from decimal import Context, Decimal
+from itertools import accumulate
+from typing import Any
+
+from calibration.constants import Constants, Overhead, all_reduce_us
+from calibration.gpus import Gpu
+from calibration.models import Shard
+from policies.costs import Profile
+
+MAX_KNOT_TOKENS = 32768
+_DECIMAL = Context(prec=28)
+# Kernels of one transformer layer in vLLM: 2 norms, 4 matrix multiplies, rotary, KV write, attention, activation,
+# q/k norm or residual. An eager step launches them one by one.
+_KERNELS_A_LAYER = 11
+_EAGER_LAUNCH_PS = 5_000_000
+_GRAPH_LAUNCH_PS = 3_000_000
+_GRAPH_BUILD_PS = 59_000_000_000
+_GRAPH_BYTES = 16 << 20
+_COPY_OVERHEAD_PS = 6_000_000
+
+
+def smooth_max(a: float, b: float, power: float) -> float:
+    """Return (a^p + b^p)^(1/p) for a, b >= 0: at least the larger, at most 2^(1/p) times it.
+
+    >>> smooth_max(3.0, 4.0, 2.0)
+    5.0
+    """
+    high, low = Decimal(max(a, b)), Decimal(min(a, b))
+    if low == 0:
+        return float(high)
+    p = Decimal(repr(power))
+    ratio = _DECIMAL.power(_DECIMAL.divide(low, high), p)
+    return float(_DECIMAL.multiply(high, _DECIMAL.power(1 + ratio, _DECIMAL.divide(1, p))))
+
+
+def knot_tokens(limit: int = MAX_KNOT_TOKENS) -> tuple[int, ...]:
+    """Return token counts of the table: each to 64, every 8 to 512, then eight an octave to `limit`."""
+    fine = [*range(1, 65), *range(72, 513, 8)]
+    coarse = [(16 + 2 * j) << i for i in range(5, 30) for j in range(8)]
+    return tuple(n for n in [*fine, *(c for c in coarse if c > 512)] if n <= limit)
+
+
+def linear_s(shard: Shard, gpu: Gpu, precision: str, c: Constants, tokens: int) -> float:
+    """Return seconds of the part of a step that depends on its tokens alone.
+
+    A mixture of experts reads dense + experts·(1 - (1 - k/E)^n) weights: experts nobody chose stay unread.
+    """
+    m = shard.model
+    experts_read = 0.0
+    if m.experts:
+        unread = _DECIMAL.power(1 - Decimal(m.top_k) / Decimal(m.experts), Decimal(tokens))
+        experts_read = m.experts * (1 - float(unread))
+    layer_bytes = shard.dense_bytes(precision) + experts_read * shard.expert_bytes(precision)
+    reads = c.weights * layer_bytes / gpu.bytes_per_s
+    multiplies = c.flops * 2 * shard.active_params * tokens / gpu.flop_per_s(precision)
+    head = c.weights * 2 * shard.head_params / gpu.bytes_per_s
+    reduces = 2 * m.layers * all_reduce_us(gpu, shard.tp, 2 * tokens * m.hidden) * 1e-6
+    fixed = m.layers * c.layer_us * 1e-6 + c.fixed_ms * 1e-3
+    return smooth_max(reads, multiplies, c.power) + head + fixed + reduces
+
+
+def price(
+    shard: Shard,
+    gpu: Gpu,
+    precision: str,
+    constants: Constants,
+    overhead: Overhead,
+    *,
+    timing: str,
+    provenance: dict[str, Any],
+    error: dict[str, Any],
+    engine: str = "vllm",
+) -> Profile:
+    """Return the profile of a model's shard on a GPU, all costs as integers."""
+    m, c = shard.model, constants
+    tokens = knot_tokens()
+    # The running maximum keeps small dips of a measured all-reduce table out of the profile.
+    linear = accumulate((_ps(linear_s(shard, gpu, precision, c, n)) for n in tokens), max)
+    kv_bytes = shard.kv_bytes_per_token()
+    pair_flops = 4 * shard.heads * m.head_dim * m.layers
+    return Profile(
+        identity={
+            "gpu": gpu.key, "tp": shard.tp, "model": m.name, "precision": precision, "engine": engine,
+            "timing": timing,
+        },
+        linear_tokens=tokens,
+        linear_ps=tuple(linear),
+        kv_read_ps_per_token=round(c.kv * kv_bytes / gpu.bytes_per_s * 1e12),
+        # Attention runs in bf16 whatever the weights' precision.
+        attention_as_per_pair=round(c.attention * pair_flops / gpu.bf16_flop_per_s * 1e18),
+        per_seq_ps=round(c.seq_us * 1e6),
+        overhead_ps=round(overhead.fixed_us * 1e6),
+        overhead_per_seq_ps=round(overhead.seq_us * 1e6),
+        kv_bytes_per_token=kv_bytes,
+        weight_bytes=shard.weight_bytes(precision),
+        gpu_bytes=gpu.memory_bytes,
+        max_model_len=m.max_positions,
+        pcie_bytes_per_s=gpu.pcie_bytes_per_s,
+        pcie_copy_overhead_ps=_COPY_OVERHEAD_PS,
+        graph_build_ps=_GRAPH_BUILD_PS,
+        graph_bytes=_GRAPH_BYTES,
+        graph_launch_ps=_GRAPH_LAUNCH_PS,
+        eager_launch_ps=m.layers * _KERNELS_A_LAYER * _EAGER_LAUNCH_PS,
+        provenance={**provenance, "shape": asdict(m)},
+        error=error,
+    )  # fmt: skip
+
+
+def _ps(seconds: float) -> int:
+    return round(seconds * 1e9) * 1000
