@@ -1,0 +1,58 @@
+"""`python -m traces.workloads NAME COPY [option=value ...]` embeds a public set again from a user's own copy.
+
+It writes NAME.workload and NAME.provenance.json. Maintainers run it; users need it only to check an embedded
+workload against its source: with `only=traces/workloads/data/NAME.workload` (the workflows to take from a
+copy that holds more) the digest is the one in the repository.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from traces import formats, store
+from traces.errors import InputError
+from traces.schema import Workload
+from traces.workloads import DATA, PROVENANCE_SUFFIX
+
+
+def embed(workload: Workload, folder: Path, options: dict[str, Any]) -> Path:
+    """Write a workload and its provenance into `folder`, under the workload's name; return its path."""
+    path = folder / f"{workload.name}{store.SUFFIX}"
+    store.save(workload, path)
+    given = "".join(f" {k}={v}" for k, v in options.items())
+    said = {
+        **workload.provenance,
+        "name": workload.name,
+        "workflows": workload.n_workflows,
+        "stages": workload.n_stages,
+        "requests": workload.n_requests,
+        "digest": workload.digest(),
+        "command": f"python -m traces.workloads {workload.name} COPY_OF_THE_PUBLIC_SET{given}",
+    }
+    text = json.dumps(said, indent=1, ensure_ascii=False, sort_keys=True)
+    store.write_whole(folder / f"{workload.name}{PROVENANCE_SUFFIX}", (text + "\n").encode())
+    return path
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command line; return its exit status (2 for bad input, with one line on stderr)."""
+    try:
+        if len(arguments) < 2 or not all("=" in a for a in arguments[2:]):
+            raise InputError("usage: python -m traces.workloads NAME COPY [option=value ...]")
+        options = dict(a.split("=", 1) for a in arguments[2:])
+        workload = formats.load(arguments[1], arguments[0], **options)
+        shown = {k: Path(v).name if Path(v).exists() else v for k, v in options.items()}
+        shown |= {"only": f"{DATA.parent.parent.name}/workloads/data/{workload.name}{store.SUFFIX}"}
+        print(embed(workload, DATA, shown), workload.digest())
+    except InputError as e:
+        print(e, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
