@@ -36,10 +36,17 @@ def head_of(path: Path, head: bytes, suffixes: Sequence[str]) -> bytes:
     """Return `head`; for a folder the first 64 KiB of its first file with one of `suffixes`, b"" if none."""
     if not path.is_dir():
         return head
-    first = next(
-        (p for p in sorted(path.rglob("*")) if p.is_file() and p.name.endswith(tuple(suffixes))), None
-    )
-    return b"" if first is None else head_bytes(first)
+    files = sorted(p for p in path.rglob("*") if p.is_file() and p.name.endswith(tuple(suffixes)))
+    return head_bytes(files[0]) if files else b""
+
+
+def wanted(only: Path | None) -> frozenset[str] | None:
+    """Return the workflow names listed in a text file (one a line) or found in a `.workload`; None for None."""
+    if only is None:
+        return None
+    if only.suffix == store.SUFFIX:
+        return frozenset(store.open(only).workflow_names)
+    return frozenset(text.decode(errors="replace") for _, text in lines(only))
 
 
 def load_json(path: Path) -> Any:

@@ -33,7 +33,8 @@ def read(path: Path, *, deduplicate: bool = True, only: Path | None = None) -> W
 
     deduplicate: import one trace of each near-duplicate group (`near_duplicates`); the others are counted in
     `provenance["not_imported"]`.
-    only: import the traces named in this text file, or in this `.workload`. Raises InputError "file: field ..." for anything that breaks the format.
+    only: import the traces named in this text file, or in this `.workload`; the others are counted too.
+    Raises InputError "file: field ..." for anything that breaks the format.
     """
     skipped: Counter[str] = Counter()
     traces: list[Trace] = []
