@@ -92,13 +92,21 @@ class Profile:
             + self.overhead_ps
         )
 
+    def chunk_attention_ps(self, chunk_tokens: int, prefix_tokens: int) -> int:
+        """Return the attention cost of one prefill chunk in ps: its flops, or reading the prefix once if that is more.
+
+        The second bound matters for the few new tokens that follow a long cached prefix.
+        """
+        pairs = chunk_tokens * prefix_tokens + chunk_tokens * chunk_tokens // 2
+        return max(self.attention_as_per_pair * pairs // 1_000_000, self.kv_read_ps_per_token * prefix_tokens)
+
     def linear_table(self, max_tokens: int) -> list[int]:
         """Return `linear_ps_at(n)` for n = 0..max_tokens, for hosts that look it up every step."""
         return [self.linear_ps_at(n) for n in range(max_tokens + 1)]
 
     def to_json(self) -> str:
         """Return the profile as JSON text; `parse_profile` reads it back."""
-        body = {"schema": PROFILE_SCHEMA}
+        body: dict[str, Any] = {"schema": PROFILE_SCHEMA}
         for name in self.__dataclass_fields__:
             value = getattr(self, name)
             body[name] = list(value) if isinstance(value, tuple) else value
