@@ -34,6 +34,11 @@ class LazyHeap(Generic[T]):
         """Entries in memory that no longer count."""
         return len(self._heap) - len(self._live)
 
+    def priority(self, id: int) -> Any:
+        """Return the item's priority, None when it is not there. Does not mutate."""
+        entry = self._live.get(id)
+        return None if entry is None else entry[0]
+
     def set(self, id: int, priority: Any, item: T) -> None:
         """Add the item, or change its priority. Mutates the heap."""
         heap, live = self._heap, self._live
