@@ -1,4 +1,4 @@
-"""What one command compares: arms, seeds, and the run that answers each (arm, seed). Plain data, with JSON."""
+"""What one command compares: arms, seeds, and the run that answers each (arm, seed). Plain data."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The run store: a folder of complete runs and of experiments that point at them.
 
-A run is written aside in `tmp/` and renamed whole into `runs/<run_id>`, so that one that exists is complete and
-a killed sweep loses nothing but what was in flight. The writer holds a lock that the kernel drops with the
-process, however it dies; `clean` removes what dead writers left.
+A run is written aside in `tmp/` and renamed whole into `runs/<run_id>`, so that one that exists is complete
+and a killed sweep loses nothing but what was in flight. The writer holds a lock that the kernel drops with
+the process, however it dies; `clean` removes what dead writers left.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Store:
         return self._find(reference, self.runs, MANIFEST, self.run_ids(), "run")
 
     def find_experiment(self, reference: str) -> Path:
-        """Return an experiment's folder: a path, its name, a beginning of it (the latest such), or "latest"."""
+        """Return an experiment's folder: a path, its name, a beginning of it (the latest), or "latest"."""
         names = self.experiment_names()
         if reference == "latest" and names:
             return self.experiments / names[0]

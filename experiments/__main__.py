@@ -1,0 +1,114 @@
+"""The command line: `python -m experiments COMMAND`. Errors are one line on stderr, with status 2."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from traces.errors import InputError, nearest
+
+COMMANDS = {
+    "run": "run a comparison and report it (the main job without further words)",
+    "list": "what there is: experiments, sweeps, policies with options, workloads, profiles, stored runs",
+    "report": "write an experiment's summary and report again",
+    "plot": "draw one figure of an experiment",
+    "trace": "export a run for Perfetto or Chrome",
+    "bench": "time the simulator",
+    "doctor": "check this installation",
+    "fuzz": "random workloads, configs, policies and faults against the invariants",
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, rather than in a page of usage."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{self.prog}: {message} (see {self.prog} --help)")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command line's parser."""
+    top = _Parser(prog="python -m experiments", description=__doc__, allow_abbrev=False)
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
+    made = {name: commands.add_parser(name, help=text, description=text) for name, text in COMMANDS.items()}
+    run = made["run"]
+    run.add_argument("overrides", nargs="*", metavar="OPTION=VALUE", help="such as evictor=lru,sieve seeds=8")
+    run.add_argument("--dry-run", action="store_true", help="list the runs and stop")
+    made["list"].add_argument("what", nargs="?", default="all", help="one of the kinds listed")
+    made["list"].add_argument("policy_path", nargs="?", metavar="policy_path=DIR", help="your own policies too")
+    made["list"].add_argument("--store", type=Path, default=Path("runs"), help="the run store (default: runs)")
+    report = made["report"]
+    report.add_argument("experiment", nargs="?", default="latest", help="a folder, a name, or latest")
+    plot = made["plot"]
+    plot.add_argument("experiment", nargs="?", default="latest", help="a folder, a name, or latest")
+    plot.add_argument("--figure", required=True, help="name of the figure")
+    plot.add_argument("--out", type=Path, required=True, help="file to write: .svg, .pdf or .png")
+    trace = made["trace"]
+    trace.add_argument("run", help="a run's folder or the beginning of its id")
+    trace.add_argument("--out", type=Path, help="file to write (default: <run id>.json.gz)")
+    for command in (report, plot, trace):
+        command.add_argument("--store", type=Path, default=Path("runs"), help="the run store (default: runs)")
+    bench = made["bench"]
+    bench.add_argument("what", choices=["sim"], help="what to time")
+    bench.add_argument("overrides", nargs="*", metavar="OPTION=VALUE", help="as for run; one arm, one seed")
+    bench.add_argument("--workload", required=True, help="a file or an embedded workload")
+    bench.add_argument("--json", action="store_true", help="one JSON object instead of text")
+    made["doctor"].add_argument("--store", type=Path, default=Path("runs"), help="the run store (default: runs)")
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; return the exit status: 0 done, 1 done in part, 2 wrong input, 130 interrupted."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        if words and not words[0].startswith("-") and words[0] not in COMMANDS:
+            raise InputError(nearest(words[0], COMMANDS, what="command"))
+        if words[:1] == ["fuzz"]:
+            from experiments import fuzz
+
+            return int(fuzz.main(words[1:]))
+        arguments = parser().parse_args(words)
+        return _dispatch(arguments)
+    except InputError as e:
+        print(f"error: {e}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader of our output left (`| head`): no error, but Python must not flush into it again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _dispatch(a: argparse.Namespace) -> int:
+    if a.command == "run":
+        from experiments.run import run
+
+        return run(a.overrides, dry_run=a.dry_run)
+    if a.command == "list":
+        from experiments.listing import show
+
+        return show(a.what, a.policy_path, a.store)
+    if a.command == "bench":
+        from experiments.bench import bench
+
+        return bench(a.workload, a.overrides, as_json=a.json)
+    if a.command == "doctor":
+        from experiments.doctor import doctor
+
+        return doctor(a.store)
+    from experiments import outputs
+
+    if a.command == "report":
+        return outputs.report(a.store, a.experiment)
+    if a.command == "plot":
+        return outputs.plot(a.store, a.experiment, a.figure, a.out)
+    return outputs.trace(a.store, a.run, a.out)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
