@@ -41,7 +41,7 @@ def head_of(path: Path, head: bytes, suffixes: Sequence[str]) -> bytes:
 
 
 def wanted(only: Path | None) -> frozenset[str] | None:
-    """Return the workflow names listed in a text file (one a line) or found in a `.workload`; None for None."""
+    """Return the workflow names in a text file (one a line) or a `.workload`; None for None."""
     if only is None:
         return None
     if only.suffix == store.SUFFIX:
