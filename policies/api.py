@@ -68,7 +68,7 @@ class Evictor(Policy[S]):
     `release`, and takes it back with `pin`. Requests touch the deepest node of their path only (`hit`); all its
     ancestors were read too, which a policy that counts can pass on when a child is removed (`remove`), since only
     leaves are ever victims. `next_victim` must name an evictable node, and with equal histories the same one.
-    The host then removes it, or splits it and removes the lower part when less is needed.
+    The host then removes it, or shrinks it when less is needed.
     """
 
     family: ClassVar[str] = "evictors"
@@ -92,6 +92,9 @@ class Evictor(Policy[S]):
 
         `lower` keeps its id and its evictability; `upper` is not evictable. Mutates state.
         """
+
+    def shrink(self, state: S, node: CacheNode) -> None:
+        """`node`, evictable, lost blocks from its tail and keeps its place; `node.tokens` is new. Mutates state."""
 
     def remove(self, state: S, node: CacheNode) -> None:
         """`node` left HBM; it was evictable. Its parent, if any, may get a `release` next. Mutates state."""
@@ -128,7 +131,9 @@ class Prefetcher(Policy[S]):
         return True
 
     @abstractmethod
-    def choose(self, state: S, nodes: Sequence[CacheNode], budget_tokens: int, shape: BatchShape) -> list[int]:
+    def choose(
+        self, state: S, nodes: Sequence[CacheNode], budget_tokens: int, shape: BatchShape
+    ) -> list[int]:
         """Return indices into `nodes` (host-resident, parent resident or listed before), within the budget."""
 
 
@@ -192,7 +197,9 @@ class Budget(Policy[S]):
     def allocate(self, state: S, proposals: Proposals, batch: BatchView) -> NDArray[np.int32]:
         """Return int32[B]: tokens to verify for each request, at most `proposals.length`."""
 
-    def observe(self, state: S, stage: NDArray[np.int32], drafted: NDArray[np.int32], accepted: NDArray[np.int32]) -> None:
+    def observe(
+        self, state: S, stage: NDArray[np.int32], drafted: NDArray[np.int32], accepted: NDArray[np.int32]
+    ) -> None:
         """Learn what the step verified. Mutates state."""
 
 
@@ -237,7 +244,9 @@ class Gate(Policy[S]):
         """Action 0: say whether candidates are drafted at this branch. May mutate state (audits)."""
 
     @abstractmethod
-    def admit(self, state: S, branch: BranchView, candidates: Sequence[Candidate], load: LoadView) -> Admission:
+    def admit(
+        self, state: S, branch: BranchView, candidates: Sequence[Candidate], load: LoadView
+    ) -> Admission:
         """Action 1: choose the candidates to fill now, best first. Does not mutate state."""
 
     def settle(self, state: S, outcome: BranchOutcome) -> None:

@@ -128,11 +128,20 @@ def parse_profile(text: str, source: str = "profile") -> Profile:
     fields = Profile.__dataclass_fields__
     unknown = sorted(set(body) - set(fields) - {"schema"})
     if unknown:
-        raise InputError(f"{at(source, field=unknown[0])}: unknown field; allowed: {', '.join(sorted(fields))}")
+        raise InputError(
+            f"{at(source, field=unknown[0])}: unknown field; allowed: {', '.join(sorted(fields))}"
+        )
     values: dict[str, Any] = {}
     for name, spec in fields.items():
         if name not in body:
-            if name in ("provenance", "error", "graph_build_ps", "graph_bytes", "graph_launch_ps", "eager_launch_ps"):
+            if name in (
+                "provenance",
+                "error",
+                "graph_build_ps",
+                "graph_bytes",
+                "graph_launch_ps",
+                "eager_launch_ps",
+            ):
                 continue
             raise InputError(f"{at(source, field=name)}: missing")
         values[name] = _checked(body[name], name, str(spec.type), source)

@@ -19,6 +19,7 @@ class CacheNode(Protocol):
     """A run of KV blocks in the prefix cache. In vLLM a node is one block, in the simulator a radix-tree node.
 
     id                unique in its host, never reused
+    identity          equal whenever the same prefix content is resident again (ghost lists need it)
     tokens            KV tokens it holds
     depth_tokens      prefix tokens up to and including this node
     parent            node above it, None below the root
@@ -28,6 +29,8 @@ class CacheNode(Protocol):
 
     @property
     def id(self) -> int: ...
+    @property
+    def identity(self) -> int: ...
     @property
     def tokens(self) -> int: ...
     @property

@@ -56,7 +56,15 @@ class WorkloadBuilder:
         prompt's full blocks. output_ids: keyed-hash ids, one per output token.
         """
         return self._stage(
-            StageKind.LLM, 0, prompt_tokens, output_tokens, parents, agent, prompt_units, sequence_units, output_ids
+            StageKind.LLM,
+            0,
+            prompt_tokens,
+            output_tokens,
+            parents,
+            agent,
+            prompt_units,
+            sequence_units,
+            output_ids,
         )
 
     def delay(
@@ -117,7 +125,9 @@ class WorkloadBuilder:
             sequence_segment=sequence_segment,
             sequence_shared_tokens=sequence_shared,
             hash_block_tokens=self.hash_block_tokens,
-            output_ptr=np.concatenate([[0], np.cumsum([len(o) for o in ids])]).astype(np.int64) if ids else None,
+            output_ptr=np.concatenate([[0], np.cumsum([len(o) for o in ids])]).astype(np.int64)
+            if ids
+            else None,
             output_ids=np.concatenate(ids).astype(np.uint32) if ids else None,
             provenance=provenance or {},
         )
@@ -140,7 +150,13 @@ class WorkloadBuilder:
         end = np.concatenate([tree.end_tokens, [0]])  # index -1 reads 0
         prompt_shared = np.minimum(end[prompt_segment], rows[:, 4]).astype(np.int32)
         sequence_shared = np.minimum(end[sequence_segment], rows[:, 4] + rows[:, 5]).astype(np.int32)
-        return tree, prompt_segment, prompt_shared, sequence_segment, np.maximum(sequence_shared, prompt_shared)
+        return (
+            tree,
+            prompt_segment,
+            prompt_shared,
+            sequence_segment,
+            np.maximum(sequence_shared, prompt_shared),
+        )
 
 
 def _int32(values: NDArray[np.int64], field: str) -> NDArray[np.int32]:

@@ -79,7 +79,9 @@ def intern(sequences: Sequence[NDArray[np.uint64]], unit_tokens: int) -> tuple[P
     """
     n = len(sequences)
     lengths = np.array([len(s) for s in sequences], dtype=np.int64)
-    flat = np.concatenate([np.asarray(s, dtype=np.uint64) for s in sequences]) if n else np.zeros(0, np.uint64)
+    flat = (
+        np.concatenate([np.asarray(s, dtype=np.uint64) for s in sequences]) if n else np.zeros(0, np.uint64)
+    )
     offset = np.concatenate([[0], np.cumsum(lengths)])[:-1] if n else np.zeros(0, np.int64)
     # `group` is the dense id of the prefix a sequence has so far; at each depth it is refined by the next unit.
     # Active sequences are ordered longest first, so those that still have a unit at `depth` are a leading slice.

@@ -94,7 +94,9 @@ class Workload:
     def digest(self) -> str:
         """Return a hex digest of every number in the workload (not of its provenance or name)."""
         h = hashlib.blake2b(digest_size=16)
-        h.update(json.dumps([SCHEMA_VERSION, self.workflow_names, self.agents, self.hash_block_tokens]).encode())
+        h.update(
+            json.dumps([SCHEMA_VERSION, self.workflow_names, self.agents, self.hash_block_tokens]).encode()
+        )
         for column in (
             self.workflow_arrival_ns, self.stage_workflow, self.stage_kind, self.stage_agent, self.stage_duration_ns,
             self.prompt_tokens, self.output_tokens, self.parent_ptr, self.parent_idx, self.prefix.parent_segment,
@@ -118,13 +120,22 @@ class Workload:
             (~llm & ((self.prompt_tokens != 0) | (self.output_tokens != 0)), "only LLM stages have tokens"),
             (llm & (self.stage_duration_ns != 0), "field 'stage_duration_ns' of an LLM stage must be 0"),
             (self.stage_duration_ns < 0, "field 'stage_duration_ns' must not be negative"),
-            ((self.stage_agent < -1) | (self.stage_agent >= len(self.agents)), "field 'stage_agent' out of range"),
-            (self.prompt_shared_tokens > self.prompt_tokens, "'prompt_shared_tokens' exceeds 'prompt_tokens'"),
+            (
+                (self.stage_agent < -1) | (self.stage_agent >= len(self.agents)),
+                "field 'stage_agent' out of range",
+            ),
+            (
+                self.prompt_shared_tokens > self.prompt_tokens,
+                "'prompt_shared_tokens' exceeds 'prompt_tokens'",
+            ),
             (
                 self.sequence_shared_tokens > self.prompt_tokens + self.output_tokens,
                 "'sequence_shared_tokens' exceeds prompt and output tokens",
             ),
-            (self.sequence_shared_tokens < self.prompt_shared_tokens, "'sequence_shared_tokens' below prompt's"),
+            (
+                self.sequence_shared_tokens < self.prompt_shared_tokens,
+                "'sequence_shared_tokens' below prompt's",
+            ),
         ):
             if np.any(bad):
                 out.append(f"stage {int(np.flatnonzero(bad)[0])}: {text}")
@@ -171,8 +182,10 @@ def _column_errors(w: Workload) -> list[str]:
         out.append("column 'stage_workflow' out of range")
     if (w.output_ptr is None) != (w.output_ids is None):
         out.append("columns 'output_ptr' and 'output_ids' come together")
-    elif w.output_ptr is not None and w.output_ids is not None and (
-        len(w.output_ptr) != s + 1 or w.output_ptr[-1] != len(w.output_ids)
+    elif (
+        w.output_ptr is not None
+        and w.output_ids is not None
+        and (len(w.output_ptr) != s + 1 or w.output_ptr[-1] != len(w.output_ids))
     ):
         out.append("column 'output_ptr' does not index 'output_ids'")
     return out

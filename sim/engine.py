@@ -1,0 +1,752 @@
+"""One replica: a vLLM-V1-like continuous-batching engine in virtual time.
+
+A step is planned at its start (decodes first, then chunks of prefills in progress, then admissions), priced from the
+profile, and accounted at its end. While nothing can change (no prefill, no request that could join, no finish) many
+decode steps are planned as one stretch: their durations grow linearly with context, so their sum is a
+polynomial in integers and the log is the one that single steps would have written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any
+
+import simpy
+
+from policies.api import Bucketer, Evictor
+from policies.costs import Profile
+from policies.views import Access, BatchShape, Forecast, HostInfo, RequestView
+from sim.batch import DecodeBatch
+from sim.clock import PRIORITY_PLAN, PRIORITY_STEP_END, PS_PER_NS
+from sim.config import EngineConfig
+from sim.kv.paths import PrefixPaths
+from sim.kv.radix import Node, RadixCache
+from sim.kv.tiers import HostTier
+from sim.log import RunLog
+from sim.oracle import RecordedOracle
+from sim.request import Request
+from traces.tables import CACHE_EVENTS, REQUEST_STATUS
+
+_HIT, _INSERT, _EVICT = (CACHE_EVENTS.index(e) for e in ("hit", "insert", "evict"))
+_LOAD_BACK = CACHE_EVENTS.index("load_back")
+_STATUS = {name: i for i, name in enumerate(REQUEST_STATUS)}
+
+
+class Engine:
+    """A replica. `submit` and the timers it sets drive it; `done(request, finished)` reports each end.
+
+    Every public method but the properties mutates. `total_blocks` is the KV pool of the replica.
+    """
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        index: int,
+        config: EngineConfig,
+        profile: Profile,
+        host: HostInfo,
+        evictor: Evictor[Any],
+        bucketer: Bucketer[Any],
+        paths: PrefixPaths,
+        total_blocks: int,
+        host_tier: HostTier | None,
+        log: RunLog,
+        done: Callable[[Request, bool], None],
+        *,
+        lone: bool,
+        oracle: RecordedOracle | None = None,
+    ) -> None:
+        self.env = env
+        self._oracle = oracle
+        self.index = index
+        self.config = config
+        self.profile = profile
+        self.paths = paths
+        self.total_blocks = total_blocks
+        self.log = log
+        self.host_tier = host_tier
+        self._done = done
+        self._lone = lone
+        self._block_tokens = config.block_tokens
+        self._max_tokens = config.max_num_batched_tokens
+        self._max_len = min(config.max_model_len or profile.max_model_len, profile.max_model_len * 64)
+        self._watermark = int(config.watermark_blocks_ratio * total_blocks)
+        self._radix = config.prefix_cache == "radix"
+        self._caching = config.prefix_cache != "none"
+        self._by_priority = config.queue == "priority"
+        self.evictor = evictor
+        self.tree = RadixCache(paths, evictor, evictor.new_state(host), whole_leaves=self._radix)
+        # A policy whose order changes with time (a TTL) must be asked at every step.
+        self._timeless = type(evictor).next_deadline is Evictor.next_deadline
+        self._bulk_evict = not self._radix and self._timeless and host_tier is None
+        self.bucketer = bucketer
+        self._bucket_state = bucketer.new_state(host)
+        self._captured = bucketer.plan(host)
+        self._eager = not self._captured and type(bucketer).__module__.endswith(".eager")
+        self._linear = profile.linear_table(self._max_tokens)
+        self._per_seq_ps = profile.per_seq_ps + profile.overhead_per_seq_ps
+        self._kv_ps = profile.kv_read_ps_per_token
+
+        self.batch = DecodeBatch(config.block_tokens)
+        self.waiting_heap: list[tuple[int, int, int, Request]] = []
+        self.running_requests: dict[int, Request] = {}
+        self._prefilling: list[Request] = []
+        self._loading = 0
+        self.private_blocks = 0
+        self.queued_tokens = 0
+        self._sequence = 0
+        self._timer: simpy.Event | None = None
+        self._plan_pending = False
+        self._paused = False
+        self._gap_after_pause = False
+        self.steps = 0
+        self.stretches = 0
+        self.busy_ps = 0
+        # The stretch in progress: steps, start, duration of the first, growth a step, steps whose KV is allocated.
+        self._n = 0
+        self._start_ps = 0
+        self._first_ps = 0
+        self._growth_ps = 0
+        self._allocated = 0
+        self._freed = 0
+        self._free_before = 0
+        self._active_before = 0
+        self._cached_before = 0
+        self._ending = False
+        self._last_end_ps = 0
+        self._row_graph = 0
+        self._row: tuple[int, ...] = ()
+        self._chunks: list[tuple[Request, int]] = []
+
+    # -- what routers see ------------------------------------------------------------------------------------------
+
+    @property
+    def running(self) -> int:
+        """Requests admitted and not ended."""
+        return len(self.running_requests)
+
+    @property
+    def waiting(self) -> int:
+        """Requests released and not admitted."""
+        return len(self.waiting_heap)
+
+    @property
+    def kv_tokens_active(self) -> int:
+        """KV tokens of blocks that running requests hold, counting steps begun by now."""
+        self._settle(self._steps_begun())
+        return (self.private_blocks + self.tree.protected_blocks) * self._block_tokens
+
+    @property
+    def free_blocks(self) -> int:
+        """Blocks that hold nothing."""
+        return self.total_blocks - self.private_blocks - self.tree.resident_blocks
+
+    def cached_tokens(self, request: RequestView) -> int:
+        """Leading prompt tokens of `request` in HBM here, counting evictions up to now; touches nothing."""
+        self._settle(self._steps_begun())
+        blocks = min(
+            self.paths.prompt_blocks[request.stage], (request.prompt_tokens - 1) // self._block_tokens
+        )
+        return self.tree.find(self.paths.prompt_segment[request.stage], blocks)[1] * self._block_tokens
+
+    # -- what happens to it ----------------------------------------------------------------------------------------
+
+    def submit(self, request: Request) -> None:
+        """Take a request now; rejects at once what the engine could never serve."""
+        total = request.prompt_tokens + request.output_tokens
+        kv_blocks = -(-(total - 1 if request.output_tokens else total) // self._block_tokens)
+        if total > self._max_len:
+            self._reject(request, "longer than max_model_len")
+            return
+        if kv_blocks > self.total_blocks - self._watermark:
+            self._reject(request, "larger than the KV pool")
+            return
+        request.sequence = self._sequence
+        self._sequence += 1
+        self.queued_tokens += request.prompt_tokens
+        self._enqueue(request)
+        if self._timer is not None:
+            self._cut()
+        elif not self._ending:
+            self._request_plan()
+
+    def forecast(self, forecast: Forecast) -> None:
+        """Pass a predictor's forecast to the evictor."""
+        self._settle(self._steps_begun())
+        self.evictor.forecast(self.tree.state, forecast)
+
+    def workflow_finished(self, workflow: int) -> None:
+        """Tell the evictor that no further request of the workflow will come."""
+        self._settle(self._steps_begun())
+        self.evictor.workflow_finished(self.tree.state, workflow, self.env.now // PS_PER_NS)
+
+    def pause(self) -> None:
+        """Stop after the step in progress (fault injection)."""
+        self._paused = True
+        self._cut()
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        self._paused = False
+        self._gap_after_pause = True
+        if self._timer is None:
+            self._request_plan()
+
+    def stop(self) -> None:
+        """Account the steps that ended by now; the rest of the stretch and every open request stay incomplete."""
+        if self._timer is not None:
+            self._timer = None
+            ended = self._steps_ended_by(self.env.now)
+            if ended:
+                self._settle(ended)
+                self._close_stretch(ended)
+                self.batch.advance(ended)
+        for request in list(self.running_requests.values()):
+            if request.join_step >= 0:
+                self.batch.leave(request)
+            self._end_row(request, -1, "incomplete", "")
+        for _, _, _, request in sorted(self.waiting_heap, key=lambda entry: entry[:3]):
+            self._end_row(request, -1, "incomplete", "")
+
+    # -- the step loop ---------------------------------------------------------------------------------------------
+
+    def _request_plan(self) -> None:
+        """Plan when everything of this instant has arrived."""
+        if not self._plan_pending:
+            self._plan_pending = True
+            self._schedule(0, PRIORITY_PLAN + self.index, self._on_plan)
+
+    def _on_plan(self, _: simpy.Event) -> None:
+        self._plan_pending = False
+        if self._timer is None:
+            self._plan()
+
+    def _schedule(self, delay_ps: int, priority: int, callback: Callable[[simpy.Event], None]) -> simpy.Event:
+        event = simpy.Event(self.env)
+        event._ok = True
+        event._value = None
+        event.callbacks.append(callback)
+        self.env.schedule(event, priority, delay_ps)
+        return event
+
+    def _on_timer(self, event: simpy.Event) -> None:
+        if event is not self._timer:
+            return  # a stretch that was cut
+        self._timer = None
+        self._ending = True
+        n = self._n
+        self._settle(n)
+        self._close_stretch(n)
+        self.batch.advance(n)
+        chunks, self._chunks = self._chunks, []
+        for request, tokens in chunks:
+            self._prefilled(request, tokens)
+        if self.batch.steps_to_finish() <= 0:
+            for request in self.batch.pop_finished():
+                self._finish(request)
+        self._ending = False
+        if self._lone:
+            self._plan()
+        else:
+            self._request_plan()
+
+    def _plan(self) -> None:
+        """Choose what the next step does and set its timer; a stretch of steps if nothing can change meanwhile."""
+        if self._paused:
+            return
+        batch = self.batch
+        phases, size = batch.phases, self._block_tokens
+        preempted = False
+        while (
+            need := phases[batch.step % size] if batch.seqs else 0
+        ) > self.free_blocks + self.tree.evictable_blocks:
+            self._preempt()
+            preempted = True
+        self._begin_stretch()
+        seats = len(self.running_requests) < self.config.max_num_seqs
+        if self._prefilling or (self.waiting_heap and seats and not preempted):
+            self._settle(1)  # decodes come first, also for memory
+            chunks = self._schedule_prefills(self._max_tokens - batch.seqs, not preempted)
+            if chunks:
+                self._plan_mixed(chunks, need)
+                return
+        if batch.seqs:
+            self._plan_decode(need)
+
+    def _begin_stretch(self) -> None:
+        tree = self.tree
+        self._n = 1
+        self._allocated = 0
+        self._freed = 0
+        self._start_ps = self.env.now
+        self._first_ps = self._growth_ps = 0
+        self._free_before = self.free_blocks
+        self._active_before = self.private_blocks + tree.protected_blocks
+        self._cached_before = tree.resident_blocks - tree.protected_blocks
+
+    def _plan_decode(self, need: int) -> None:
+        batch = self.batch
+        seqs = batch.seqs
+        tokens, extra_ps, graph = self._graph(BatchShape(seqs, 1, seqs, 0, batch.context_tokens))
+        tree = self.tree
+        if self._bulk_evict:
+            # Nothing can reorder the cache during the stretch, so its evictions are carried out when it ends.
+            available = self._free_before + self._cached_before
+        else:
+            self._settle(1)
+            available = need + self.free_blocks
+            self._active_before = self.private_blocks + tree.protected_blocks - need
+            self._cached_before = tree.resident_blocks - tree.protected_blocks
+        self._n = 1
+        if self.config.fast_forward:
+            self._n = max(1, batch.steps_within(available, batch.steps_to_finish()))
+        self._first_ps = (
+            self._linear[tokens]
+            + self._kv_ps * batch.context_tokens
+            + self._per_seq_ps * seqs
+            + self.profile.overhead_ps
+            + extra_ps
+        )
+        self._growth_ps = self._kv_ps * seqs
+        self._open_row(seqs, 0, 0, graph)
+        self._set_timer()
+
+    def _plan_mixed(self, chunks: list[tuple[Request, int]], need: int) -> None:
+        batch = self.batch
+        seqs = batch.seqs
+        prefill_tokens = 0
+        attention_ps = 0
+        chunk_attention_ps = self.profile.chunk_attention_ps
+        for request, chunk in chunks:
+            prefill_tokens += chunk
+            attention_ps += chunk_attention_ps(chunk, request.computed_tokens)
+        shape = BatchShape(seqs, 0, seqs + prefill_tokens, len(chunks), batch.context_tokens)
+        tokens, extra_ps, graph = self._graph(shape)
+        self._n = 1
+        self._first_ps = (
+            (self._linear[tokens] if tokens <= self._max_tokens else self.profile.linear_ps_at(tokens))
+            + self._kv_ps * batch.context_tokens
+            + attention_ps
+            + self._per_seq_ps * (seqs + len(chunks))
+            + self.profile.overhead_ps
+            + extra_ps
+        )
+        self._growth_ps = 0
+        self._chunks = chunks
+        # Admissions moved blocks at this instant; the row tells what holds once they are done.
+        tree = self.tree
+        self._active_before = self.private_blocks + tree.protected_blocks - need
+        self._cached_before = tree.resident_blocks - tree.protected_blocks
+        self._open_row(seqs, len(chunks), prefill_tokens, graph)
+        self._set_timer()
+
+    def _graph(self, shape: BatchShape) -> tuple[int, int, int]:
+        """Return (executed tokens, extra ps, graph key or 0) for a step of this shape."""
+        if self._eager:
+            return shape.tokens, self.profile.eager_launch_ps, 0
+        choice = self.bucketer.pick(self._bucket_state, self._captured, shape)
+        if choice.key is None:
+            return choice.executed, self.profile.eager_launch_ps, 0
+        build = self.profile.graph_build_ps if choice.build else 0
+        return choice.executed, self.profile.graph_launch_ps + build, choice.key
+
+    def _open_row(self, seqs: int, prefill_seqs: int, prefill_tokens: int, graph: int) -> None:
+        continuing = seqs
+        if self._gap_after_pause:
+            continuing = 0
+            self._gap_after_pause = False
+            self._log_pause_gaps()
+        self._row = (
+            seqs, continuing, prefill_seqs, prefill_tokens, self.batch.context_tokens, len(self.waiting_heap),
+            self._active_before, self._cached_before,
+        )  # fmt: skip
+        self._row_graph = graph
+
+    def _set_timer(self) -> None:
+        self._timer = self._schedule(
+            self._time_of(self._n) - self.env.now, PRIORITY_STEP_END + self.index, self._on_timer
+        )
+
+    def _close_stretch(self, n: int) -> None:
+        seqs, continuing, prefill_seqs, prefill_tokens, context, waiting, active, cached = self._row
+        self.log.stretch(
+            (self.index, n, self._start_ps, self._first_ps, self._growth_ps, seqs, continuing, prefill_seqs,
+             prefill_tokens, context, waiting, active, cached, self._free_for_row(), self.batch.step, 0, 0,
+             self._row_graph),
+            self.batch.phases, n,
+        )  # fmt: skip
+        self.steps += n
+        self.stretches += 1
+        self._last_end_ps = self._time_of(n)
+        self.busy_ps += self._last_end_ps - self._start_ps
+
+    def _free_for_row(self) -> int:
+        # Only bulk eviction takes cached blocks during a stretch; elsewhere they left before its row was opened.
+        return self._free_before if self._bulk_evict and not self._row[2] else 1 << 40
+
+    def _time_of(self, steps: int) -> int:
+        """Return when the stretch's first `steps` steps have ended, in ps."""
+        return self._start_ps + steps * self._first_ps + self._growth_ps * (steps * (steps - 1) // 2)
+
+    def _steps_ended_by(self, now: int) -> int:
+        """Return how many steps of the stretch have ended by `now` (binary search on an integer polynomial)."""
+        low, high = 0, self._n
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._time_of(middle) <= now:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def _steps_begun(self) -> int:
+        """Return how many steps of the stretch began before now; one that begins at this instant has not."""
+        if self._timer is None:
+            return 0
+        ended = self._steps_ended_by(self.env.now)
+        return ended if self._time_of(ended) == self.env.now else min(ended + 1, self._n)
+
+    def _cut(self) -> None:
+        """End the stretch at the next step boundary, since what follows may change."""
+        if self._timer is None or self._n == 1:
+            return
+        steps = self._steps_ended_by(self.env.now)
+        if steps == 0 or self._time_of(steps) < self.env.now:
+            steps += 1
+        if steps < self._n:
+            self._n = steps
+            self._set_timer()
+
+    def _settle(self, steps: int) -> None:
+        """Allocate the KV blocks of the stretch's first `steps` steps, evicting for what is short."""
+        done = self._allocated
+        if steps <= done:
+            return
+        batch = self.batch
+        new = batch.new_blocks(steps) - (batch.new_blocks(done) if done else 0)
+        self._allocated = steps
+        if not new:
+            return
+        short = new - self.free_blocks
+        if short > 0:
+            self._freed += self.tree.evict(short, self._start_ps // PS_PER_NS, self._evicted_by_decode)
+        self.private_blocks += new
+
+    # -- prefill and admission -------------------------------------------------------------------------------------
+
+    def _schedule_prefills(self, budget: int, admit: bool) -> list[tuple[Request, int]]:
+        chunks: list[tuple[Request, int]] = []
+        for request in self._prefilling:
+            if budget <= 0:
+                return chunks
+            budget -= self._add_chunk(request, budget, chunks)
+        limit = self.config.max_num_seqs
+        while admit and budget > 0 and self.waiting_heap and len(self.running_requests) < limit:
+            request = self.waiting_heap[0][3]
+            if not self._admit(request):
+                break
+            heappop(self.waiting_heap)
+            self.running_requests[request.stage] = request
+            self.queued_tokens -= request.prompt_tokens if request.preemptions == 0 else 0
+            if request.admitted_ps < 0:
+                request.admitted_ps = self.env.now
+            if self._oracle is not None:
+                self._oracle.admitted(request.stage)
+            if self.host_tier is not None and self._load_back(request):
+                continue
+            self._prefilling.append(request)
+            budget -= self._add_chunk(request, budget, chunks)
+        return chunks
+
+    def _add_chunk(self, request: Request, budget: int, chunks: list[tuple[Request, int]]) -> int:
+        chunk = min(budget, request.target_tokens - request.computed_tokens)
+        chunks.append((request, chunk))
+        if not self._radix:
+            # vLLM makes a block known when its tokens are scheduled: the same step writes it before it is read.
+            self._publish(
+                request, (request.computed_tokens + chunk) // self._block_tokens, self.env.now // PS_PER_NS
+            )
+        return chunk
+
+    def _lookup(self, request: Request) -> tuple[Node | None, int]:
+        """Return the deepest resident node of the request's prefix and the blocks matched: at most n - 1 tokens."""
+        if not self._caching:
+            return None, 0
+        stage = request.stage
+        shared = self.paths.prompt_blocks[stage]
+        segment = self.paths.prompt_segment[stage]
+        cap = (request.target_tokens - 1) // self._block_tokens
+        if request.preemptions:
+            # What it generated before is part of its prompt now, and may still be resident.
+            shared = min(self.paths.sequence_blocks[stage], request.target_tokens // self._block_tokens)
+            segment = self.paths.sequence_segment[stage]
+        node, matched = self.tree.find(segment, min(shared, cap))
+        if request.preemptions and matched == shared < cap:
+            tail = self.tree.private(stage)
+            while tail is not None and tail.segment < 0 and tail.start >= cap:
+                tail = tail.parent
+            if tail is not None and tail.segment < 0:
+                return tail, min(tail.end, cap)
+        return node, matched
+
+    def _admit(self, request: Request) -> bool:
+        """Reserve KV for the whole prompt, reusing what is resident; False when it does not fit now."""
+        tree = self.tree
+        node, matched = self._lookup(request)
+        blocks = -(-request.target_tokens // self._block_tokens)
+        need = blocks - matched
+        available = self.free_blocks + tree.evictable_blocks - tree.unprotected_above(node, matched)
+        if need + self._watermark > available:
+            return False
+        now_ns = self.env.now // PS_PER_NS
+        if node is not None:
+            node = tree.cut_at(node, matched, now_ns)
+            tree.pin(node)
+            tree.touch(node, Access(now_ns, request.workflow, request.stage, request.agent))
+            self.log.add(
+                "blocks", (now_ns, self.index, _HIT, node.id, matched, request.workflow, request.stage)
+            )
+            if self.host_tier is not None and node.segment >= 0:
+                self.host_tier.on_hit(node.segment, request.stage, matched, self.env.now)
+        short = need - self.free_blocks
+        if short > 0:
+            tree.evict(short, now_ns, self._evicted)
+        request.node = node
+        request.node_blocks = matched
+        request.private_blocks = need
+        self.private_blocks += need
+        request.computed_tokens = matched * self._block_tokens
+        if request.preemptions == 0:
+            request.gpu_hit_tokens = request.computed_tokens
+        else:
+            request.recomputed_tokens += request.target_tokens - request.computed_tokens
+        return True
+
+    def _load_back(self, request: Request) -> bool:
+        """Bring what the host tier has beyond HBM; True when the request waits for the copy."""
+        tier = self.host_tier
+        assert tier is not None
+        have = request.computed_tokens
+        ready_ps, tokens = tier.load(request, have, self.env.now, self.profile)
+        if not tokens:
+            return False
+        request.computed_tokens += tokens
+        if request.preemptions == 0:
+            request.host_hit_tokens = tokens
+        now_ns = self.env.now // PS_PER_NS
+        self.log.add(
+            "blocks",
+            (
+                now_ns,
+                self.index,
+                _LOAD_BACK,
+                -1,
+                tokens // self._block_tokens,
+                request.workflow,
+                request.stage,
+            ),
+        )
+        self._loading += 1
+        version = request.version
+
+        def arrived(_: simpy.Event) -> None:
+            self._loading -= 1
+            if request.version == version and request.stage in self.running_requests:
+                self._publish(
+                    request, request.computed_tokens // self._block_tokens, self.env.now // PS_PER_NS
+                )
+                self._prefilling.append(request)
+                if self._timer is None:
+                    self._request_plan()
+                else:
+                    self._cut()
+
+        self._schedule(ready_ps - self.env.now, 0, arrived)
+        return True
+
+    def _prefilled(self, request: Request, tokens: int) -> None:
+        """Account a chunk that ended now; the last one emits a token."""
+        request.computed_tokens += tokens
+        request.prefilled_tokens += tokens
+        now = self.env.now
+        if self._radix:
+            self._publish(request, request.computed_tokens // self._block_tokens, now // PS_PER_NS)
+        if request.computed_tokens < request.target_tokens:
+            return
+        self._prefilling.remove(request)
+        if request.output_tokens == 0:
+            self._finish(request)
+            return
+        if request.first_token_ps < 0:
+            request.first_token_ps = now
+        else:
+            gap_ns = now // PS_PER_NS - request.last_token_ps // PS_PER_NS
+            self._decide("gap", request, gap_ns)
+        request.generated += 1
+        if request.generated == request.output_tokens:
+            self._finish(request)
+        else:
+            self.batch.join(request)
+
+    def _publish(self, request: Request, blocks: int, now_ns: int, *, with_output: bool = False) -> None:
+        """Put the leading full blocks that have an identity into the tree; duplicates are freed."""
+        if not self._caching:
+            return
+        paths, stage = self.paths, request.stage
+        if with_output or request.preemptions:
+            segment, shared = paths.sequence_segment[stage], paths.sequence_blocks[stage]
+        else:
+            segment, shared = paths.prompt_segment[stage], paths.prompt_blocks[stage]
+        shared = min(shared, blocks)
+        if shared <= request.node_blocks:
+            return
+        while segment >= 0 and paths.start[segment] >= shared:
+            segment = paths.parent[segment]
+        tree = self.tree
+        found, matched = tree.find(segment, shared)
+        old = request.node
+        node = old
+        if matched > request.node_blocks:
+            assert found is not None
+            node = tree.cut_at(found, matched, now_ns)
+            tree.pin(node)
+            if old is not None:
+                tree.unpin(old, now_ns)
+        if shared > matched:
+            parent = node
+            node = tree.insert(
+                parent, segment, stage, shared, Access(now_ns, request.workflow, stage, request.agent)
+            )
+            if parent is not None:
+                tree.unpin(parent, now_ns)
+            self.log.add(
+                "blocks", (now_ns, self.index, _INSERT, node.id, shared - matched, request.workflow, stage)
+            )
+            if self.host_tier is not None:
+                self.host_tier.on_insert(segment, stage, shared, self.env.now)
+        taken = shared - request.node_blocks
+        request.node = node
+        request.node_blocks = shared
+        request.private_blocks -= taken
+        self.private_blocks -= taken
+
+    # -- ends ------------------------------------------------------------------------------------------------------
+
+    def _finish(self, request: Request) -> None:
+        self._release_kv(request, keep=True)
+        del self.running_requests[request.stage]
+        self._end_row(request, self.env.now, "finished", "")
+        self._done(request, True)
+
+    def _release_kv(self, request: Request, *, keep: bool) -> None:
+        """Give the request's blocks back: full blocks stay cached when `keep`, the rest becomes free."""
+        size = self._block_tokens
+        now_ns = self.env.now // PS_PER_NS
+        held = (
+            max(-(-request.computed_tokens // size), -(-request.target_tokens // size)) - request.node_blocks
+        )
+        request.private_blocks = held
+        if keep and self._caching:
+            full = request.computed_tokens // size
+            self._publish(request, full, now_ns, with_output=True)
+            tail = full - request.node_blocks
+            if tail > 0:
+                parent = request.node
+                node = self.tree.insert(
+                    parent,
+                    -1,
+                    request.stage,
+                    full,
+                    Access(now_ns, request.workflow, request.stage, request.agent),
+                )
+                if parent is not None:
+                    self.tree.unpin(parent, now_ns)
+                self.log.add(
+                    "blocks", (now_ns, self.index, _INSERT, node.id, tail, request.workflow, request.stage)
+                )
+                request.node = node
+                request.node_blocks = full
+                request.private_blocks -= tail
+                self.private_blocks -= tail
+        self.private_blocks -= request.private_blocks
+        request.private_blocks = 0
+        if request.node is not None:
+            self.tree.unpin(request.node, now_ns)
+            request.node = None
+        request.node_blocks = 0
+
+    def _preempt(self) -> None:
+        """Take back the KV of the request that was admitted last (lowest priority first), to be recomputed."""
+        running = self.running_requests
+        if self._by_priority:
+            request = max(running.values(), key=lambda r: (r.priority, r.sequence))
+        else:
+            request = running[next(reversed(running))]
+        del running[request.stage]
+        computed = True
+        if request.join_step >= 0:
+            self.batch.leave(request)
+        elif request in self._prefilling:
+            self._prefilling.remove(request)
+        else:
+            computed = False  # its copy from the host has not arrived
+        # vLLM frees blocks into the cache's queue, where they may still be hit; a radix tree drops what is private.
+        self._release_kv(request, keep=computed and not self._radix)
+        request.version += 1
+        request.preemptions += 1
+        request.last_token_ps = self.env.now
+        request.target_tokens = request.prompt_tokens + request.generated
+        request.computed_tokens = 0
+        self._enqueue(request)
+        self._decide("preempt", request, request.target_tokens)
+
+    def _reject(self, request: Request, reason: str) -> None:
+        self._end_row(request, self.env.now, "rejected", reason)
+        self._done(request, False)
+
+    def _enqueue(self, request: Request) -> None:
+        priority = request.priority if self._by_priority else 0
+        heappush(self.waiting_heap, (priority, request.sequence, request.version, request))
+
+    def _evicted(self, node: Node, blocks: int, _: int) -> None:
+        self._evict_row(node, blocks, self.env.now)
+
+    def _evicted_by_decode(self, node: Node, blocks: int, freed: int) -> None:
+        # The time is that of the step which took the node's last block, had each step been its own event.
+        step = 0
+        if self._bulk_evict:
+            step = self.batch.steps_within(self._free_before + self._freed + freed - 1, self._n)
+        self._evict_row(node, blocks, self._time_of(step))
+
+    def _evict_row(self, node: Node, blocks: int, time_ps: int) -> None:
+        self.log.add("blocks", (time_ps // PS_PER_NS, self.index, _EVICT, node.id, blocks, -1, node.stage))
+        if self.host_tier is not None:
+            self.host_tier.on_evict(node, time_ps)
+
+    def _decide(self, action: str, request: Request, value: int) -> None:
+        self.log.add(
+            "decisions",
+            (self.env.now // PS_PER_NS, self.index, "engine", action, request.workflow, request.stage, value),
+        )
+
+    def _log_pause_gaps(self) -> None:
+        gap_ns = self._time_of(1) // PS_PER_NS - self._last_end_ps // PS_PER_NS
+        for request in self.running_requests.values():
+            if request.join_step >= 0:
+                self._decide("gap", request, gap_ns)
+
+    def _end_row(self, request: Request, finished_ps: int, status: str, reason: str) -> None:
+        self.log.add(
+            "requests",
+            (
+                request.stage, request.workflow, request.agent, self.index, request.prompt_tokens, request.generated,
+                request.released_ps // PS_PER_NS, _ns(request.admitted_ps), _ns(request.first_token_ps),
+                _ns(finished_ps), request.gpu_hit_tokens, request.host_hit_tokens, request.prefilled_tokens,
+                request.recomputed_tokens, request.preemptions, 0, 0, _STATUS[status], reason,
+            ),
+        )  # fmt: skip
+
+
+def _ns(ps: int) -> int:
+    return ps // PS_PER_NS if ps >= 0 else -1

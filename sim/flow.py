@@ -1,0 +1,210 @@
+"""Workflows in motion: a stage starts when its parents are done, in a closed or an open loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import simpy
+
+from sim.clock import PRIORITY_ARRIVAL, PS_PER_NS, PS_PER_S
+from sim.cluster import Cluster
+from sim.config import LoadConfig
+from sim.log import RunLog
+from sim.request import Request
+from traces.draws import uniform_array
+from traces.errors import InputError
+from traces.schema import StageKind, Workload
+
+
+class Flow:
+    """Releases stages and ends workflows. `ended` succeeds when the last workflow has. Methods mutate.
+
+    A workflow with a rejected request ends there, as incomplete: what would have followed has no input.
+    """
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        workload: Workload,
+        load: LoadConfig,
+        seed: int,
+        cluster: Cluster,
+        log: RunLog,
+        progress: Callable[[int, int], None] | None,
+    ) -> None:
+        self._env = env
+        self._load = load
+        self._cluster = cluster
+        self._log = log
+        self._progress = progress
+        self.total = workload.n_workflows
+        self._kind: list[int] = workload.stage_kind.tolist()
+        duration = workload.stage_duration_ns * PS_PER_NS
+        if load.think_scale != 1.0:
+            waits = workload.stage_kind == StageKind.WAIT
+            duration = np.where(
+                waits,
+                np.rint(workload.stage_duration_ns * load.think_scale).astype(np.int64) * PS_PER_NS,
+                duration,
+            )
+        self._duration_ps: list[int] = duration.tolist()
+        self._workflow: list[int] = workload.stage_workflow.tolist()
+        self._first: list[int] = np.searchsorted(workload.stage_workflow, np.arange(self.total + 1)).tolist()
+        self._waiting_for: list[int] = np.diff(workload.parent_ptr).tolist()
+        self._children_ptr, self._children = _children(workload)
+        self._stages_left: list[int] = np.diff(self._first).tolist()
+        llm = workload.stage_kind == StageKind.LLM
+        self._requests: list[int] = np.bincount(workload.stage_workflow[llm], minlength=self.total).tolist()
+        self._started_ps: dict[int, int] = {}
+        self._failed: set[int] = set()
+        self._open_requests: dict[int, int] = {}
+        self._rejected: dict[int, int] = {}
+        self.completed = 0
+        self.done = 0
+        self.ended = env.event()
+        self._order, self._arrival_ps = _arrivals(workload, load, seed)
+        self._next = 0
+
+    def start(self) -> None:
+        """Begin the loop."""
+        if self.total == 0:
+            self.ended.succeed()
+            return
+        if self._arrival_ps is None:
+            for _ in range(min(self._load.concurrency, self.total)):
+                self._begin(self._take())
+        else:
+            self._after(self._arrival_ps[0], self._arrive)
+
+    def request_done(self, request: Request, finished: bool) -> None:
+        """A replica ended a request: its children may start, or its workflow fails."""
+        workflow = request.workflow
+        self._open_requests[workflow] -= 1
+        if not finished:
+            self._rejected[workflow] = self._rejected.get(workflow, 0) + 1
+            self._failed.add(workflow)
+        if workflow in self._failed:
+            if self._open_requests[workflow] == 0:
+                self._end(workflow, -1)
+            return
+        self._stage_done(request.stage)
+
+    def stop(self) -> None:
+        """Write the rows of workflows that are still open."""
+        for workflow in sorted(self._started_ps):
+            self._row(workflow, -1)
+        self._started_ps.clear()
+
+    def _take(self) -> int:
+        workflow = self._order[self._next]
+        self._next += 1
+        return workflow
+
+    def _arrive(self, _: simpy.Event) -> None:
+        assert self._arrival_ps is not None
+        now = self._env.now
+        while self._next < self.total and self._arrival_ps[self._next] <= now:
+            self._begin(self._take())
+        if self._next < self.total:
+            self._after(self._arrival_ps[self._next] - now, self._arrive)
+
+    def _after(self, delay_ps: int, callback: Callable[[simpy.Event], None]) -> None:
+        event = simpy.Event(self._env)
+        event._ok = True
+        event._value = None
+        event.callbacks.append(callback)
+        self._env.schedule(event, PRIORITY_ARRIVAL, delay_ps)
+
+    def _begin(self, workflow: int) -> None:
+        self._started_ps[workflow] = self._env.now
+        self._open_requests[workflow] = 0
+        first, last = self._first[workflow], self._first[workflow + 1]
+        if first == last:
+            self._end(workflow, self._env.now)
+            return
+        waiting_for = self._waiting_for
+        for stage in [s for s in range(first, last) if waiting_for[s] == 0]:
+            self._release(stage)
+
+    def _release(self, stage: int) -> None:
+        if self._kind[stage] == 0:
+            self._open_requests[self._workflow[stage]] += 1
+            self._cluster.release(stage, self._env.now)
+            return
+        duration = self._duration_ps[stage]
+        if duration == 0:
+            self._stage_done(stage)
+        else:
+            self._after(duration, lambda _: self._stage_done(stage))
+
+    def _stage_done(self, stage: int) -> None:
+        workflow = self._workflow[stage]
+        if workflow in self._failed:
+            return
+        self._stages_left[workflow] -= 1
+        waiting_for, children = self._waiting_for, self._children
+        for i in range(self._children_ptr[stage], self._children_ptr[stage + 1]):
+            child = children[i]
+            waiting_for[child] -= 1
+            if waiting_for[child] == 0:
+                self._release(child)
+        if self._stages_left[workflow] == 0 and workflow in self._started_ps:
+            self._end(workflow, self._env.now)
+
+    def _end(self, workflow: int, finished_ps: int) -> None:
+        self._row(workflow, finished_ps)
+        del self._started_ps[workflow]
+        del self._open_requests[workflow]
+        self.done += 1
+        if finished_ps >= 0:
+            self.completed += 1
+        self._cluster.workflow_finished(workflow)
+        if self._progress is not None:
+            self._progress(self.done, self.total)
+        if self.done == self.total:
+            self.ended.succeed()
+        elif self._arrival_ps is None and self._next < self.total:
+            # At this very instant, but after whatever ends now has been accounted.
+            self._after(0, lambda _: self._begin(self._take()))
+
+    def _row(self, workflow: int, finished_ps: int) -> None:
+        started = self._started_ps[workflow] // PS_PER_NS
+        stages = self._first[workflow + 1] - self._first[workflow] - self._stages_left[workflow]
+        self._log.add(
+            "workflows",
+            (
+                workflow, started, started, finished_ps // PS_PER_NS if finished_ps >= 0 else -1, stages,
+                self._requests[workflow], self._rejected.get(workflow, 0),
+            ),
+        )  # fmt: skip
+
+
+def _children(workload: Workload) -> tuple[list[int], list[int]]:
+    """Turn the parents' CSR into the children's, children ascending."""
+    child = np.repeat(np.arange(workload.n_stages), np.diff(workload.parent_ptr))
+    by_parent = np.argsort(workload.parent_idx, kind="stable")
+    counts = np.bincount(workload.parent_idx, minlength=workload.n_stages)
+    pointers = np.concatenate([[0], np.cumsum(counts)])
+    return pointers.tolist(), child[by_parent].tolist()
+
+
+def _arrivals(workload: Workload, load: LoadConfig, seed: int) -> tuple[list[int], list[int] | None]:
+    """Return (order of workflows, their arrival times in ps; None in a closed loop)."""
+    n = workload.n_workflows
+    index = np.arange(n)
+    if load.loop == "closed" or load.rate_per_s is not None:
+        order = np.argsort(uniform_array(seed, "workflow order", index), kind="stable")
+        if load.loop == "closed":
+            return order.tolist(), None
+        assert load.rate_per_s is not None
+        # log is not the same on every CPU to the last bit: nanoseconds are rounded from far above that.
+        gaps = -np.log1p(-uniform_array(seed, "arrival", index)) / load.rate_per_s
+        gap_us = np.rint(gaps * 1e6).astype(np.int64)
+        return order.tolist(), (np.cumsum(gap_us) * (PS_PER_S // 1_000_000)).tolist()
+    if workload.workflow_arrival_ns is None:
+        raise InputError(
+            f"load.loop=open: workload {workload.name!r} records no arrival times; give load.rate_per_s, or load.loop=closed"
+        )
+    order = np.argsort(workload.workflow_arrival_ns, kind="stable")
+    return order.tolist(), (workload.workflow_arrival_ns[order] * PS_PER_NS).tolist()

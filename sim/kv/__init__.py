@@ -1,0 +1,1 @@
+"""The KV cache of a replica: prefix tree, block accounting, host tier."""

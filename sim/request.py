@@ -1,0 +1,59 @@
+"""A request on a replica: the mutable part of an LLM stage."""
+
+from __future__ import annotations
+
+from sim.kv.radix import Node
+
+
+class Request:
+    """State of one LLM stage from its release to its end. Mutated by the engine that serves it.
+
+    target_tokens   tokens to prefill: the prompt, plus what was generated before a preemption
+    computed_tokens tokens whose KV exists (reused or prefilled)
+    private_blocks  KV blocks the request holds itself, outside the prefix tree
+    node, node_blocks   deepest tree node it pins, and the leading blocks that are in the tree
+    join_step       decode-step counter at which it joined the decode batch; -1 outside
+    version         incremented at preemption, so that stale heap entries are recognised
+    """
+
+    __slots__ = (
+        "admitted_ps", "agent", "computed_tokens", "first_token_ps", "generated", "gpu_hit_tokens", "host_hit_tokens",
+        "join_step", "last_token_ps", "node", "node_blocks", "output_tokens", "preemptions", "prefilled_tokens", "priority",
+        "private_blocks", "prompt_tokens", "recomputed_tokens", "released_ps", "sequence", "stage", "target_tokens",
+        "version", "workflow",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        stage: int,
+        workflow: int,
+        agent: int,
+        prompt_tokens: int,
+        output_tokens: int,
+        released_ps: int,
+        priority: int,
+    ) -> None:
+        self.stage = stage
+        self.workflow = workflow
+        self.agent = agent
+        self.prompt_tokens = prompt_tokens
+        self.output_tokens = output_tokens
+        self.released_ps = released_ps
+        self.priority = priority
+        self.sequence = 0  # order of release on its replica
+        self.target_tokens = prompt_tokens
+        self.computed_tokens = 0
+        self.private_blocks = 0
+        self.node: Node | None = None
+        self.node_blocks = 0
+        self.generated = 0
+        self.join_step = -1
+        self.version = 0
+        self.preemptions = 0
+        self.admitted_ps = -1
+        self.first_token_ps = -1
+        self.last_token_ps = -1
+        self.gpu_hit_tokens = 0
+        self.host_hit_tokens = 0
+        self.prefilled_tokens = 0
+        self.recomputed_tokens = 0

@@ -1,0 +1,215 @@
+"""One run: a workload, a profile, a set of policies and a configuration in; the run log out."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import simpy
+
+from policies.costs import Profile
+from policies.registry import PolicySet, load
+from policies.views import HostInfo
+from sim.clock import PS_PER_NS, PS_PER_S
+from sim.cluster import Cluster
+from sim.config import SimConfig
+from sim.engine import Engine
+from sim.flow import Flow
+from sim.kv.paths import PrefixPaths
+from sim.kv.tiers import HostTier
+from sim.log import MemorySink, RunLog, Sink
+from sim.oracle import RecordedOracle
+from sim.request import Request
+from traces.errors import InputError
+from traces.schema import Workload
+
+_SERVED = frozenset({"oracle"})
+
+
+@dataclass(frozen=True)
+class RunStats:
+    """What a run came to. `events` are SimPy events processed; `fast_forward_ratio` is the share of steps that were
+    not an event of their own. `notes` say what a reader of the results must know.
+    """
+
+    requests: int
+    workflows: int
+    completed: int
+    incomplete: int
+    rejected: int
+    steps: int
+    events: int
+    fast_forward_ratio: float
+    simulated_ns: int
+    kv_blocks: int
+    pcie_bytes: int
+    notes: tuple[str, ...] = ()
+
+
+def simulate(
+    workload: Workload,
+    profile: Profile,
+    policies: PolicySet,
+    config: SimConfig,
+    sink: Sink,
+    *,
+    kv_blocks: int,
+    progress: Callable[[int, int], None] | None = None,
+) -> RunStats:
+    """Run the simulation and write its log to `sink`. Deterministic in its arguments.
+
+    kv_blocks: KV blocks of one replica (see `calibration.memory`). progress: called with (workflows done, all).
+    Raises InputError when a policy needs what a simulator cannot give or the load does not fit the workload.
+    """
+    missing = policies.needs() - _SERVED
+    if missing:
+        raise InputError(f"the simulator cannot give what the policies need: {', '.join(sorted(missing))}")
+    oracle = None
+    paths = PrefixPaths(workload, config.engine.block_tokens)
+    if policies.needs():
+        order = _admission_order(workload, profile, policies, config, kv_blocks)
+        oracle = RecordedOracle(workload, paths, order)
+    collecting = gc.isenabled()
+    gc.disable()  # the model makes no reference cycles, and a collection walks every live object
+    try:
+        return _run(workload, profile, policies, config, sink, kv_blocks, progress, paths, oracle)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _run(
+    workload: Workload,
+    profile: Profile,
+    policies: PolicySet,
+    config: SimConfig,
+    sink: Sink,
+    kv_blocks: int,
+    progress: Callable[[int, int], None] | None,
+    paths: PrefixPaths,
+    oracle: RecordedOracle | None,
+) -> RunStats:
+    engine = config.engine
+    env = simpy.Environment(initial_time=0)
+    log = RunLog(sink, engine.block_tokens)
+    host_blocks = int(config.host_tier.ratio * kv_blocks)
+    host = HostInfo(
+        profile=profile,
+        block_tokens=engine.block_tokens,
+        capacity_tokens=kv_blocks * engine.block_tokens,
+        host_capacity_tokens=host_blocks * engine.block_tokens,
+        max_num_seqs=engine.max_num_seqs,
+        max_num_batched_tokens=engine.max_num_batched_tokens,
+        replicas=config.replicas,
+        agents=workload.agents,
+        seed=config.seed,
+        oracle=oracle,
+    )
+    cluster = Cluster(workload, policies, host, log, oracle)
+    flow = Flow(env, workload, config.load, config.seed, cluster, log, progress)
+    counts = {"requests": 0, "rejected": 0}
+
+    def done(request: Request, finished: bool) -> None:
+        counts["requests"] += 1
+        counts["rejected"] += not finished
+        flow.request_done(request, finished)
+
+    for index in range(config.replicas):
+        tier = None
+        if host_blocks:
+            tier = HostTier(
+                config.host_tier, host_blocks, engine.block_tokens * profile.kv_bytes_per_token, profile, host, paths,
+                load("evictors", "lru"),
+            )  # fmt: skip
+        cluster.engines.append(
+            Engine(
+                env, index, engine, profile, host, policies.evictor, policies.bucketer, paths, kv_blocks, tier, log, done,
+                lone=config.replicas == 1, oracle=oracle,
+            )
+        )  # fmt: skip
+    _schedule_fault(env, config, cluster)
+    flow.start()
+    horizon = config.load.horizon_s
+    if horizon is None:
+        env.run(until=flow.ended)
+    else:
+        limit = env.timeout(round(horizon * PS_PER_S))
+        env.run(until=limit | flow.ended)
+    for replica in cluster.engines:
+        replica.stop()
+    flow.stop()
+    log.close()
+    steps = sum(e.steps for e in cluster.engines)
+    stretches = sum(e.stretches for e in cluster.engines)
+    notes = []
+    if config.load.think_scale != 1.0:
+        notes.append(f"waits scaled by load.think_scale={config.load.think_scale}")
+    return RunStats(
+        requests=counts["requests"],
+        workflows=flow.total,
+        completed=flow.completed,
+        incomplete=flow.total - flow.completed,
+        rejected=counts["rejected"],
+        steps=steps,
+        events=stretches,
+        fast_forward_ratio=1.0 - stretches / steps if steps else 0.0,
+        simulated_ns=int(env.now) // PS_PER_NS,
+        kv_blocks=kv_blocks,
+        pcie_bytes=sum(
+            e.host_tier.to_host.bytes_moved + e.host_tier.to_device.bytes_moved
+            for e in cluster.engines
+            if e.host_tier
+        ),
+        notes=tuple(notes),
+    )
+
+
+def _schedule_fault(env: simpy.Environment, config: SimConfig, cluster: Cluster) -> None:
+    fault = config.fault
+    if fault.pause_for_s <= 0:
+        return
+    if fault.replica >= config.replicas:
+        raise InputError(
+            f"fault.replica={fault.replica}: there are {config.replicas} replicas, counted from 0"
+        )
+    replica = cluster.engines[fault.replica]
+    at = round(fault.pause_at_s * PS_PER_S)
+    pause, resume = env.timeout(at), env.timeout(at + round(fault.pause_for_s * PS_PER_S))
+    pause.callbacks.append(lambda _: replica.pause())
+    resume.callbacks.append(lambda _: replica.resume())
+
+
+class _AdmissionSink:
+    """Keeps the order in which requests were first admitted, and nothing else."""
+
+    def __init__(self) -> None:
+        self.memory = MemorySink()
+
+    def write(self, table: str, rows: pa.Table) -> None:
+        if table == "requests":
+            self.memory.write(table, rows)
+
+    def order(self) -> list[int]:
+        requests = self.memory.tables()["requests"]
+        admitted, stage = requests["admitted_ns"].to_numpy(), requests["stage"].to_numpy()
+        keep = admitted >= 0
+        by = sorted(zip(admitted[keep].tolist(), stage[keep].tolist(), strict=True))
+        return [s for _, s in by]
+
+
+def _admission_order(
+    workload: Workload, profile: Profile, policies: PolicySet, config: SimConfig, kv_blocks: int
+) -> list[int]:
+    """Record the order of admissions of the same run under LRU."""
+    sink = _AdmissionSink()
+    simulate(
+        workload,
+        profile,
+        replace(policies, evictor=load("evictors", "lru")),
+        config,
+        sink,
+        kv_blocks=kv_blocks,
+    )
+    return sink.order()
