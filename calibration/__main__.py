@@ -1,6 +1,96 @@
+"""The command line: build, list and show profiles; refit and check the numbers they are made from."""
+
+from __future__ import annotations
+
+import argparse
+import json
 import sys
 from pathlib import Path
+from typing import Any
+
 from calibration import catalog
-from calibration.build import write_all
-w,r=write_all(catalog.PROFILES)
-print(len(w)); print("\n".join(r))
+from calibration import constants as data
+from calibration.show import describe
+from traces.errors import InputError
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; return 0, or 2 with one line on stderr where the input is wrong."""
+    args = _parser().parse_args(argv)
+    try:
+        return int(args.run(args) or 0)
+    except InputError as e:
+        print(f"error: {e}", file=sys.stderr)
+        return 2
+
+
+def _build(args: argparse.Namespace) -> None:
+    from calibration.build import write_all
+
+    written, refused = write_all(args.out)
+    print(f"{len(written)} profiles written to {args.out}")
+    for line in refused:
+        print(f"refused: {line}")
+
+
+def _list(args: argparse.Namespace) -> None:
+    print("\n".join(catalog.names()))
+
+
+def _show(args: argparse.Namespace) -> None:
+    print(describe(catalog.open(args.profile)))
+
+
+def _check(args: argparse.Namespace) -> None:
+    from calibration.check import report
+
+    _emit("form_error", report(args.rows), args.write)
+
+
+def _operations(args: argparse.Namespace) -> None:
+    from calibration.operations import report
+
+    _emit("operation_constants", report(args.folder), args.write)
+
+
+def _overhead(args: argparse.Namespace) -> None:
+    from calibration.overhead import report
+
+    _emit("engine_overhead", report(args.rows), args.write)
+
+
+def _emit(name: str, body: dict[str, Any], write: bool) -> None:
+    text = json.dumps(body, indent=1, sort_keys=True) + "\n"
+    print(text, end="")
+    if write:
+        (data.DATA / f"{name}.json").write_text(text, encoding="utf-8")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m calibration", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    build = commands.add_parser("build", help="write every profile of the catalogue")
+    build.add_argument("--out", type=Path, default=catalog.PROFILES)
+    build.set_defaults(run=_build)
+    commands.add_parser("list", help="print the names of the committed profiles").set_defaults(run=_list)
+    show = commands.add_parser("show", help="print what a profile knows, from where, how wrong")
+    show.add_argument("profile", help="a profile's name or file")
+    show.set_defaults(run=_show)
+    check = commands.add_parser("check", help="errors of the form against a table of steps")
+    check.add_argument("--rows", type=Path, required=True)
+    check.set_defaults(run=_check)
+    operations = commands.add_parser("operations", help="fit constants to a per-operation profile")
+    operations.add_argument("--folder", type=Path, required=True)
+    operations.set_defaults(run=_operations)
+    overhead = commands.add_parser("overhead", help="fit engine overhead to serving measurements")
+    overhead.add_argument("--rows", type=Path, default=data.DATA / "serving.csv")
+    overhead.set_defaults(run=_overhead)
+    for command in (check, operations, overhead):
+        command.add_argument(
+            "--write", action="store_true", help="also replace the file in calibration/data/"
+        )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -24,6 +24,7 @@ PRECISIONS = ("bf16", "fp8")
 TP = {"Qwen3-8B": (1, 2), "Qwen3-14B": (1, 2, 4), "Llama-3.1-8B": (1, 2)}
 _TP_LARGE = (1, 2, 4, 8)
 MIN_KV_GIB = 4
+_SOURCES = ("step_cost_defaults", "operation_constants", "all_reduce", "engine_overhead", "form_error")
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,10 @@ class Cell:
 
 
 def cells() -> Iterator[Cell]:
-    """Yield every cell of the catalogue, possible or not, in a fixed order."""
+    """Yield every cell of the catalogue, fitting or not, in a fixed order; fp8 where the GPU multiplies in it."""
     for g in GPUS:
         for m in MODELS:
-            for precision in PRECISIONS:
+            for precision in PRECISIONS if gpu(g).fp8_flop_per_s else PRECISIONS[:1]:
                 for tp in TP.get(m, _TP_LARGE):
                     yield Cell(g, tp, m, precision)
 
@@ -51,7 +52,13 @@ def build(cell: Cell) -> Profile:
 
 
 def build_shape(
-    shape: ModelShape, g: Gpu, tp: int, precision: str, *, min_kv_gib: float = MIN_KV_GIB, roofline: bool = False
+    shape: ModelShape,
+    g: Gpu,
+    tp: int,
+    precision: str,
+    *,
+    min_kv_gib: float = MIN_KV_GIB,
+    roofline: bool = False,
 ) -> Profile:
     """Return a profile of any shape on any listed GPU.
 
@@ -59,12 +66,12 @@ def build_shape(
     where `tp` does not divide the model, the GPU lacks the precision, or less than `min_kv_gib` is left for KV.
     """
     key = data.constants_key(g, precision)
-    fitted = bool(g.tables) and not roofline and not shape.experts
+    fitted = key == f"{g.tables}:{precision}" and not roofline and not shape.experts
     profile = price(
         shape.shard(tp), g, precision, data.constants(key), data.overhead(),
         timing="kernel tables" if fitted else "roofline",
         provenance=_provenance(g, tp, key, fitted),
-        error=stated_error(g, key, tp, fitted=fitted, moe=shape.experts > 0),
+        error=stated_error(g, shape.name, precision, tp, moe=shape.experts > 0, roofline=not fitted),
     )  # fmt: skip
     # The smallest pool vLLM would start with: few sequences, short steps.
     left, text = kv_bytes(profile, EngineConfig(max_num_seqs=64, max_num_batched_tokens=2048))
@@ -94,6 +101,7 @@ def write_all(folder: Path) -> tuple[list[str], list[str]]:
 
 
 def _provenance(g: Gpu, tp: int, key: str, fitted: bool) -> dict[str, Any]:
+    table = "operation_constants" if key.startswith("rtx4090") else "step_cost_defaults"
     notes = [
         "host link bandwidth, copy overhead, graph capture and launch are priors, not measurements",
         "an eager step is charged 11 launches a layer of 5 us each, none hidden behind kernels",
@@ -105,8 +113,8 @@ def _provenance(g: Gpu, tp: int, key: str, fitted: bool) -> dict[str, Any]:
     return {
         "command": "python -m calibration build",
         "constants": key,
-        "sources": {name: _digest(name) for name in ("step_cost_defaults", "all_reduce", "engine_overhead")},
-        "step_costs": data.read("step_cost_defaults")["provenance"]["from"],
+        "sources": {f"calibration/data/{name}.json": _digest(name) for name in _SOURCES},
+        "step_costs": data.read(table)["provenance"]["from"],
         "overhead": data.overhead().source,
         "datasheet": g.title,
         "notes": notes,

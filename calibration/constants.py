@@ -54,25 +54,33 @@ def read(name: str) -> dict[str, Any]:
 
 def constants(key: str) -> Constants:
     """Return the constants under `key`, e.g. "h200_sxm:bf16"."""
-    c = read("step_cost_defaults")["constants"][key]
-    return Constants(c["W"], c["F"], c["KV"], c["A"], c["us_per_layer"], c["us_per_seq"], c["c0_ms"], c["p"], key)
+    c = _all_constants()[key]
+    return Constants(
+        c["W"], c["F"], c["KV"], c["A"], c["us_per_layer"], c["us_per_seq"], c["c0_ms"], c["p"], key
+    )
 
 
 def constants_key(gpu: Gpu, precision: str) -> str:
-    """Return the data key of `gpu`'s constants, its own or its nearest fitted GPU's.
+    """Return the data key of the constants that price `gpu` at `precision`.
 
-    Raises InputError where the GPU cannot multiply in `precision`. mxfp4 takes bf16's constants.
+    Its own where they were fitted, else those of the GPU named nearest, else bf16's. Raises InputError where the
+    GPU cannot multiply in `precision`.
     """
     if gpu.flop_per_s(precision) == 0:
         raise InputError(f"{gpu.key} has no {precision} tensor cores: use precision bf16")
     fitted = gpu.tables or gpu.nearest
-    return f"{fitted}:{'bf16' if precision == 'mxfp4' else precision}"
+    key = f"{fitted}:{precision}"
+    return key if key in _all_constants() else f"{fitted}:bf16"
 
 
-def overhead(engine: str = "vllm") -> Overhead:
-    """Return the engine's overhead constants, fitted on public serving measurements."""
-    o = read("engine_overhead")[engine]
-    return Overhead(o["fixed_us"], o["seq_us"], o["source"])
+def _all_constants() -> dict[str, dict[str, float]]:
+    return {**read("step_cost_defaults")["constants"], **read("operation_constants")["constants"]}
+
+
+def overhead() -> Overhead:
+    """Return vLLM's overhead constants, fitted on public serving measurements."""
+    o = read("engine_overhead")
+    return Overhead(o["fixed_us"], o["seq_us"], o["from"])
 
 
 def all_reduce_us(gpu: Gpu, tp: int, message_bytes: int) -> float:

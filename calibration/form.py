@@ -53,7 +53,9 @@ def knot_tokens(limit: int = MAX_KNOT_TOKENS) -> tuple[int, ...]:
     return tuple(n for n in [*fine, *(c for c in coarse if c > 512)] if n <= limit)
 
 
-def linear_s(shard: Shard, gpu: Gpu, precision: str, c: Constants, tokens: int) -> float:
+def linear_s(
+    shard: Shard, gpu: Gpu, precision: str, c: Constants, tokens: int, *, all_reduce: bool = True
+) -> float:
     """Return seconds of the part of a step that depends on its tokens alone.
 
     A mixture of experts reads dense + experts·(1 - (1 - k/E)^n) weights: experts nobody chose stay unread.
@@ -67,7 +69,9 @@ def linear_s(shard: Shard, gpu: Gpu, precision: str, c: Constants, tokens: int) 
     reads = c.weights * layer_bytes / gpu.bytes_per_s
     multiplies = c.flops * 2 * shard.active_params * tokens / gpu.flop_per_s(precision)
     head = c.weights * 2 * shard.head_params / gpu.bytes_per_s
-    reduces = 2 * m.layers * all_reduce_us(gpu, shard.tp, 2 * tokens * m.hidden) * 1e-6
+    reduces = 0.0
+    if all_reduce:
+        reduces = 2 * m.layers * all_reduce_us(gpu, shard.tp, 2 * tokens * m.hidden) * 1e-6
     fixed = m.layers * c.layer_us * 1e-6 + c.fixed_ms * 1e-3
     return smooth_max(reads, multiplies, c.power) + head + fixed + reduces
 

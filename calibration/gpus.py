@@ -58,13 +58,13 @@ GPUS: dict[str, Gpu] = {
         Gpu("A100", "NVIDIA A100 SXM 80GB", int(79.2 * _GIB), 2039 * 10**9, 312 * _TERA, 0,
             4, _GEN4, True, tables="a100_sxm"),
         Gpu("RTX4090", "NVIDIA GeForce RTX 4090", int(23.6 * _GIB), 1008 * 10**9, 165 * _TERA, 330 * _TERA,
-            4, _GEN4, False, nearest="h100_sxm"),
+            4, _GEN4, False, tables="rtx4090"),
         Gpu("A6000", "NVIDIA RTX A6000", int(47.5 * _GIB), 768 * 10**9, 155 * _TERA, 0,
-            4, _GEN4, False, nearest="a100_sxm"),
+            4, _GEN4, False, nearest="rtx4090"),
         Gpu("L40S", "NVIDIA L40S", int(44.4 * _GIB), 864 * 10**9, 362 * _TERA, 733 * _TERA,
-            4, _GEN4, False, nearest="h100_sxm"),
+            4, _GEN4, False, nearest="rtx4090"),
         Gpu("RTXPRO6000", "NVIDIA RTX PRO 6000 Blackwell Server Edition", int(94.9 * _GIB), 1597 * 10**9,
-            500 * _TERA, 1000 * _TERA, 5, _GEN5, False, nearest="h100_sxm"),
+            500 * _TERA, 1000 * _TERA, 5, _GEN5, False, nearest="rtx4090"),
     )
 }  # fmt: skip
 

@@ -46,7 +46,9 @@ def shape_of(profile: Profile) -> ModelShape | None:
     return MODELS.get(str(profile.identity["model"]))
 
 
-def activation_bytes(shape: ModelShape | None, tp: int, max_num_seqs: int, max_num_batched_tokens: int) -> int:
+def activation_bytes(
+    shape: ModelShape | None, tp: int, max_num_seqs: int, max_num_batched_tokens: int
+) -> int:
     """Return bytes that vLLM's profile run takes beyond the weights, on one GPU. An unknown shape: 2 GiB."""
     if shape is None:
         return 2 * GIB

@@ -87,7 +87,9 @@ class Shard:
     def dense_params(self) -> int:
         """Parameters of the layers' matrices that every token reads, routers included."""
         m = self.model
-        attention = m.hidden * (self.heads + 2 * self.kv_heads) * m.head_dim + self.heads * m.head_dim * m.hidden
+        attention = (
+            m.hidden * (self.heads + 2 * self.kv_heads) * m.head_dim + self.heads * m.head_dim * m.hidden
+        )
         if not m.experts:
             return m.layers * (attention + 3 * m.hidden * m.intermediate // self.tp)
         shared = 3 * m.hidden * m.shared_intermediate // self.tp
