@@ -39,8 +39,12 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("overrides", nargs="*", metavar="OPTION=VALUE", help="such as evictor=lru,sieve seeds=8")
     run.add_argument("--dry-run", action="store_true", help="list the runs and stop")
     made["list"].add_argument("what", nargs="?", default="all", help="one of the kinds listed")
-    made["list"].add_argument("policy_path", nargs="?", metavar="policy_path=DIR", help="your own policies too")
-    made["list"].add_argument("--store", type=Path, default=Path("runs"), help="the run store (default: runs)")
+    made["list"].add_argument(
+        "policy_path", nargs="?", metavar="policy_path=DIR", help="your own policies too"
+    )
+    made["list"].add_argument(
+        "--store", type=Path, default=Path("runs"), help="the run store (default: runs)"
+    )
     report = made["report"]
     report.add_argument("experiment", nargs="?", default="latest", help="a folder, a name, or latest")
     plot = made["plot"]
@@ -57,7 +61,9 @@ def parser() -> argparse.ArgumentParser:
     bench.add_argument("overrides", nargs="*", metavar="OPTION=VALUE", help="as for run; one arm, one seed")
     bench.add_argument("--workload", required=True, help="a file or an embedded workload")
     bench.add_argument("--json", action="store_true", help="one JSON object instead of text")
-    made["doctor"].add_argument("--store", type=Path, default=Path("runs"), help="the run store (default: runs)")
+    made["doctor"].add_argument(
+        "--store", type=Path, default=Path("runs"), help="the run store (default: runs)"
+    )
     return top
 
 

@@ -213,9 +213,7 @@ def _profile(point: Point) -> dict[str, Any]:
 def _notes(points: Sequence[Point]) -> list[str]:
     notes = []
     if any(not seeds_matter(p.settings.load) for p in points):
-        notes.append(
-            "Recorded arrival times are replayed: seeds change only what policies draw."
-        )
+        notes.append("Recorded arrival times are replayed: seeds change only what policies draw.")
     if any(p.settings.load.think_scale != 1 for p in points):
         scales = ", ".join(dict.fromkeys(f"{p.settings.load.think_scale:g}" for p in points))
         notes.append(f"Recorded think times are multiplied by {scales}.")

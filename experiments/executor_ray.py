@@ -20,7 +20,7 @@ class RayExecutor:
             import ray
         except ImportError:
             raise InputError(
-                "executor=ray needs the extra of that name: pip install 'foreserve[ray]', or executor=local"
+                "executor=ray needs its extra: pip install 'foreserve[ray]', or use executor=local"
             ) from None
         self._ray: Any = ray
         self._config = config

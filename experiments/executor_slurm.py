@@ -19,12 +19,12 @@ POLL_S = 2.0
 class SlurmExecutor:
     """One array of Slurm jobs; `executor.jobs` of them at a time."""
 
-    def __init__(self, config: ExecutorConfig, store: Path, cluster: str = "slurm", poll_s: float = POLL_S) -> None:
+    def __init__(self, config: ExecutorConfig, store: Path, cluster: str = "slurm") -> None:
         try:
             import submitit
         except ImportError:
             raise InputError(
-                "executor=slurm needs the extra of that name: pip install 'foreserve[slurm]', or executor=local"
+                "executor=slurm needs its extra: pip install 'foreserve[slurm]', or use executor=local"
             ) from None
         try:
             self._cluster: Any = submitit.AutoExecutor(folder=store / "slurm" / "%j", cluster=cluster)
@@ -38,7 +38,6 @@ class SlurmExecutor:
                 self._cluster.update_parameters(slurm_array_parallelism=config.jobs)
             if config.partition is not None:
                 self._cluster.update_parameters(slurm_partition=config.partition)
-        self._poll_s = poll_s
 
     def run(self, jobs: Sequence[Job], task: Task, progress: Progress) -> dict[str, str]:
         """Run every job; return run_id -> one-line reason for those that failed."""
@@ -55,7 +54,7 @@ class SlurmExecutor:
                         failures[jobs[i].run_id] = reason
                     progress.finished(jobs[i].run_id, failed=reason is not None)
                 if waiting:
-                    time.sleep(self._poll_s)
+                    time.sleep(POLL_S)
         finally:
             for handle in waiting.values():
                 handle.cancel(check=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -36,9 +37,7 @@ def open_workload(ref: WorkloadRef) -> Workload:
 
         return formats.load(path, ref.format)
     if path.suffix or len(path.parts) > 1:
-        raise InputError(
-            f"workload={ref.name}: no such file; embedded: {', '.join(workloads.names())}"
-        )
+        raise InputError(f"workload={ref.name}: no such file; embedded: {', '.join(workloads.names())}")
     return workloads.open(ref.name)  # raises, with the nearest name
 
 
@@ -47,7 +46,7 @@ def prepared(ref: WorkloadRef, load: LoadConfig, seed: int) -> Workload:
     """Return the workflows that a run starts, in their order.
 
     Recorded arrivals are replayed as they are (`load.workflows` then takes the first ones). In a closed loop
-    and under drawn arrivals the order is drawn by the seed, and more workflows than the trace holds are copies
+    and under drawn arrivals the seed draws the order, and more workflows than the trace holds are copies
     whose private tokens are re-keyed, so that no reuse is invented.
     """
     from traces import resample
@@ -65,11 +64,11 @@ def prepared(ref: WorkloadRef, load: LoadConfig, seed: int) -> Workload:
             return workload
         if load.workflows > held:
             raise InputError(
-                f"load.workflows={load.workflows}: workload {ref.name} records the arrivals of {held} workflows; "
+                f"load.workflows={load.workflows}: {ref.name} records the arrivals of {held} workflows; "
                 "give load.rate_per_s to draw more"
             )
         first = np.sort(np.argsort(workload.workflow_arrival_ns, kind="stable")[: load.workflows])
-        return resample.subset(workload, first)
+        return resample.subset(workload, first.tolist())
     return resample.resample(workload, load.workflows or held, seed)
 
 
@@ -93,7 +92,7 @@ def open_profile(chosen: Settings) -> Profile:
         raise InputError("profile=null: name a profile (`python -m experiments list profiles`), or a model")
     if not parts:
         return catalog.open(str(chosen.profile))
-    identity = {"gpu": "H200", "tp": 1, "precision": "bf16"}
+    identity: dict[str, Any] = {"gpu": "H200", "tp": 1, "precision": "bf16"}
     if chosen.profile is not None:
         identity = dict(catalog.open(chosen.profile).identity)
     identity |= parts
