@@ -1,0 +1,166 @@
+"""The parts of the report below the figures: what the numbers rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from experiments.columns import COLUMNS
+from experiments.headline import axes_text
+from experiments.report_html import Html, bullets, details, join, key_values, table, tag, text
+
+Summary = Mapping[str, Any]
+
+
+def facts(summary: Summary) -> Html:
+    """Return the few facts a reader needs beside the headline."""
+    workload, identity = summary["workload"], summary["profile"].get("identity", {})
+    seeds = summary["seeds"]
+    counts = [f"{workload[k]} {k}" for k in ("workflows", "requests") if isinstance(workload.get(k), int)]
+    gpu = f"{identity['tp']} x {identity['gpu']}" if {"tp", "gpu"} <= set(identity) else ""
+    shown = {
+        "workload": ", ".join([str(workload.get("name", "")), *counts]),
+        "engine": " ".join(str(identity[k]) for k in ("engine", "model", "precision") if k in identity),
+        "GPU": gpu,
+        "KV pool": kv_text(summary["kv"]),
+        "step times": str(identity.get("timing", "")) + stated_error(summary["profile"]),
+        "seeds": f"{len(seeds)} ({', '.join(str(s) for s in seeds)})",
+    }
+    return tag(
+        "div",
+        *[tag("div", tag("b", text(k)), text(v)) for k, v in shown.items() if v.strip()],
+        class_="facts",
+    )
+
+
+def stated_error(profile: Mapping[str, Any]) -> str:
+    """Return the profile's stated error in words, "" where it states none."""
+    mape = profile.get("error", {}).get("mape_percent")
+    return "" if mape is None else f", stated error {mape:g} % (mean absolute)"
+
+
+def kv_text(kv: Mapping[str, Any]) -> str:
+    """Return capacity and its source in one line."""
+    if not kv.get("blocks"):
+        return ""
+    return f"{kv['blocks']:,} blocks ({kv['source']})" if kv.get("source") else f"{kv['blocks']:,} blocks"
+
+
+def warnings(summary: Summary) -> Html:
+    """Return warnings and notes in a box, nothing where there are none."""
+    lines = [*summary["warnings"], *summary["notes"]]
+    if not lines:
+        return Html("")
+    title = tag("b", text("Before you rely on these numbers"))
+    return tag("div", title, bullets(lines), class_="note")
+
+
+def failures(summary: Summary) -> Html:
+    """Return the runs that are missing, with the reason."""
+    if not summary["failures"]:
+        return Html("")
+    rows = [[text(f["arm"]), text(f["seed"]), text(f["reason"])] for f in summary["failures"]]
+    return join(
+        [tag("h2", text("Runs that are missing")), table([text("arm"), text("seed"), text("reason")], rows)]
+    )
+
+
+def timing(summary: Summary) -> Html:
+    """Return timing source and calibration identity with its stated error."""
+    profile = summary["profile"]
+    error = profile.get("error", {})
+    known = (
+        "Step times come from this profile. Its stated error applies to absolute times; all arms share the "
+        "profile, but how far its error carries over to differences between them is not stated."
+        if error
+        else "Step times come from this profile, which states no error: read absolute times as rough."
+    )
+    return join(
+        [
+            tag("h2", text("Where the times come from")),
+            tag("p", text(known)),
+            key_values({k: v for k, v in profile.items() if k != "provenance"}),
+            details("provenance of the profile", key_values(profile["provenance"]))
+            if profile.get("provenance")
+            else Html(""),
+        ]
+    )
+
+
+def workload(summary: Summary) -> Html:
+    """Return the workload and its provenance."""
+    return join([tag("h2", text("Workload")), key_values(summary["workload"])])
+
+
+def config(summary: Summary) -> Html:
+    """Return what differs from the defaults, the arms' policies, and the whole configuration on demand."""
+    changed = summary["changed"]
+    arms = [a for g in summary["groups"] for a in g["arms"]]
+    rows = [
+        [
+            text(a["label"]),
+            text(
+                "; ".join(f"{k}: {v}" for k, v in sorted(a["policies"].items()) if not v.startswith("none"))
+                or "none"
+            ),
+            text(_percent(a["fast_forward_ratio"])),
+        ]
+        for a in arms
+    ]
+    return join(
+        [
+            tag("h2", text("Configuration")),
+            tag(
+                "p",
+                text(
+                    "Options that differ from the defaults:" if changed else "Every option is at its default."
+                ),
+            ),
+            key_values(changed) if changed else Html(""),
+            tag("h3", text("Arms")),
+            table([text("arm"), text("policies"), text("fast-forwarded steps")], rows),
+            details("every option of the first arm", key_values(summary["config"])),
+        ]
+    )
+
+
+def definitions(summary: Summary) -> Html:
+    """Return what the metrics of the table mean; the others on demand."""
+    shown = [c.key for c in COLUMNS]
+    metrics, slo = summary["metrics"], summary["slo"]
+
+    def rows(keys: list[str]) -> Html:
+        return table([], [[text(k), text(metrics[k]["unit"]), text(metrics[k]["definition"])] for k in keys])
+
+    return join(
+        [
+            tag("h2", text("What the metrics mean")),
+            tag("p", text(f"SLO: TTFT up to {slo['ttft_ms']:g} ms and TPOT up to {slo['tpot_ms']:g} ms.")),
+            rows(shown),
+            details("the other metrics in summary.json", rows([k for k in metrics if k not in shown])),
+            tag("p", text(METHOD)),
+        ]
+    )
+
+
+METHOD = (
+    "Values are means over seeds of each seed's own value. Changes are against the first arm within each "
+    "seed: times and rates as the mean log-ratio, in percent; shares in percentage points (pt). Intervals are "
+    "Student's t over seeds, 95 %. Colour marks changes whose p-value is below 5 % after Holm's correction over "
+    "the arms, metric by metric."
+)
+
+
+def reproduce(summary: Summary) -> Html:
+    """Return the exact command."""
+    command = tag("pre", tag("code", text(summary["command"])))
+    return join([tag("h2", text("Run it again")), command])
+
+
+def point_title(axes: Mapping[str, Any]) -> str:
+    """Return the heading of one point of the axes."""
+    return axes_text(axes) or "Results"
+
+
+def _percent(estimate: Mapping[str, Any] | None) -> str:
+    return "-" if estimate is None or estimate["mean"] is None else f"{100 * estimate['mean']:.1f} %"

@@ -1,0 +1,255 @@
+"""Every number of the result table with its interval and seeds, as JSON that is the same bytes every time.
+
+`summarise` reads the complete runs of a plan, one at a time, and nothing else. Arms are compared with the
+first arm at the same point of the axes, seed by seed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.columns import COLUMNS, Column
+from experiments.headline import headline
+from experiments.plan import Arm, Plan
+from experiments.stats import CONFIDENCE, Interval, holm, mean_interval, paired_difference, paired_percent
+from experiments.store import Store, write_whole
+from traces.definitions import DEFINITIONS, UNITS, Slo
+from traces.metrics import itl_ms, run_metrics, ttft_ms, warnings, workflow_latency_s
+from traces.quantiles import Sample
+from traces.runlog import RunLog, read_run
+from traces.windows import WINDOWS, window_of
+
+SUMMARY_SCHEMA = 1
+SUMMARY = "summary.json"
+Json = dict[str, Any]
+# Percentiles over the requests of all seeds together, beside the mean over seeds of each seed's own.
+POOLED = {
+    "ttft_ms_p50": ("ttft", 50.0),
+    "ttft_ms_p99": ("ttft", 99.0),
+    "itl_ms_p99": ("itl", 99.0),
+    "workflow_latency_s_p99": ("workflow", 99.0),
+}
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What the summary keeps of one run: metrics and samples by window, and its warnings."""
+
+    metrics: dict[str, dict[str, float]]
+    samples: dict[str, dict[str, Sample]]
+    warnings: list[str]
+    manifest: Json
+
+
+def summarise(plan: Plan, store: Store) -> Json:
+    """Return the summary of all complete runs of `plan`; runs that are missing are listed, not guessed."""
+    slo = Slo(**plan.slo)
+    kept: dict[str, _Run] = {}
+    groups = []
+    for point in plan.axis_points():
+        arms = [a for a in plan.arms if a.axes == point]
+        groups.append(_group(point, arms, plan, store, slo, kept))
+    missing = [m for g in groups for a in g["arms"] for m in a["missing"]]
+    body: Json = {
+        "schema": SUMMARY_SCHEMA,
+        "name": plan.name,
+        "command": plan.command,
+        "seeds": sorted(plan.seeds),
+        "confidence": CONFIDENCE,
+        "interval": "Student t over seeds; differences are paired by seed"
+        if len(plan.seeds) > 1
+        else "none: an interval needs at least two seeds",
+        "slo": {"ttft_ms": slo.ttft_ms, "tpot_ms": slo.tpot_ms},
+        "groups": groups,
+        "metrics": {k: {"definition": DEFINITIONS[k], "unit": UNITS[k]} for k in DEFINITIONS},
+        "table": [c.key for c in COLUMNS],
+        "workload": plan.workload,
+        "profile": plan.profile,
+        "kv": plan.kv,
+        "config": plan.config,
+        "changed": plan.changed,
+        "notes": list(plan.notes),
+        "warnings": _warnings(groups, plan),
+        "failures": missing,
+    }
+    body["headline"] = headline(body)
+    cleaned: Json = _clean(body)
+    return cleaned
+
+
+def to_json(summary: Mapping[str, Any]) -> str:
+    """Return the summary as JSON text: sorted keys, no NaN, ten significant digits."""
+    return json.dumps(summary, indent=1, sort_keys=True, allow_nan=False) + "\n"
+
+
+def write_summary(summary: Mapping[str, Any], directory: Path) -> Path:
+    """Write `summary.json` into `directory`, whole or not at all; return its path."""
+    path = directory / SUMMARY
+    write_whole(path, to_json(summary))
+    return path
+
+
+def _group(
+    point: Json, arms: Sequence[Arm], plan: Plan, store: Store, slo: Slo, kept: dict[str, _Run]
+) -> Json:
+    runs: list[dict[int, _Run]] = []
+    entries = []
+    for arm in arms:
+        found: dict[int, _Run] = {}
+        missing = []
+        for seed in sorted(plan.seeds):
+            run_id = plan.runs.get((arm.label, seed), "")
+            if run_id and store.has(run_id):
+                if run_id not in kept:
+                    kept[run_id] = _read(read_run(store.run_dir(run_id)), store.manifest(run_id), slo)
+                found[seed] = kept[run_id]
+            else:
+                reason = plan.failures.get((arm.label, seed), "not run")
+                missing.append({"arm": arm.label, "seed": seed, "reason": reason})
+        runs.append(found)
+        entries.append(_arm(arm, found, missing, plan))
+    for window in WINDOWS:
+        _compare(entries, runs, window)
+    return {"axes": point, "baseline": arms[0].label, "arms": entries}
+
+
+def _read(log: RunLog, manifest: Json, slo: Slo) -> _Run:
+    metrics, samples = {}, {}
+    for name in WINDOWS:
+        span = window_of(log, name)
+        metrics[name] = run_metrics(log, span, slo)
+        samples[name] = {
+            "ttft": Sample(ttft_ms(log, span)),
+            "itl": itl_ms(log, span),
+            "workflow": Sample(workflow_latency_s(log, span)),
+        }
+    return _Run(metrics, samples, warnings(log), manifest)
+
+
+def _arm(arm: Arm, runs: Mapping[int, _Run], missing: list[Json], plan: Plan) -> Json:
+    first = next(iter(runs.values())).manifest if runs else {}
+    ratios = {seed: _ratio(run.manifest) for seed, run in runs.items()}
+    return {
+        "label": arm.label,
+        "name": arm.name or arm.label,
+        "offline_reference": arm.offline_reference,
+        "policies": arm.policies,
+        "overrides": list(arm.overrides),
+        "axes": arm.axes,
+        "seeds": sorted(runs),
+        "run_ids": {str(s): plan.runs[arm.label, s] for s in runs},
+        "missing": missing,
+        "kv": first.get("kv", plan.kv),
+        "fast_forward_ratio": _estimate(ratios),
+        "windows": {
+            w: {"metrics": {k: _metric(k, w, runs) for k in DEFINITIONS}, "change": {}} for w in WINDOWS
+        },
+        "warnings": _run_warnings({s: r.warnings for s, r in runs.items()}),
+    }
+
+
+def _metric(key: str, window: str, runs: Mapping[int, _Run]) -> Json | None:
+    out = _estimate({seed: run.metrics[window][key] for seed, run in runs.items()})
+    if out is not None and key in POOLED:
+        sample, percent = POOLED[key]
+        out["pooled"] = _pool([r.samples[window][sample] for r in runs.values()]).percentiles(percent)[0]
+    return out
+
+
+def _pool(samples: Sequence[Sample]) -> Sample:
+    values = np.concatenate([s.value for s in samples])
+    if all(s.count is None for s in samples):
+        return Sample(values)
+    return Sample(
+        values,
+        np.concatenate([np.ones(len(s.value), np.int64) if s.count is None else s.count for s in samples]),
+    )
+
+
+def _compare(entries: Sequence[Json], runs: Sequence[Mapping[int, _Run]], window: str) -> None:
+    """Add each arm's change against the first arm, with Holm's correction over the arms. Mutates entries."""
+    for column in COLUMNS:
+        changes = []
+        for found in runs[1:]:
+            base, other = ({s: r.metrics[window][column.key] for s, r in f.items()} for f in (runs[0], found))
+            changes.append(_change(column, base, other))
+        adjusted = holm([None if c is None else c.p for c in changes])
+        for entry, change, p_holm in zip(entries[1:], changes, adjusted, strict=True):
+            entry["windows"][window]["change"][column.key] = (
+                None if change is None else _interval(change) | {"unit": column.change_unit, "p_holm": p_holm}
+            )
+
+
+def _change(column: Column, base: Mapping[int, float], other: Mapping[int, float]) -> Interval | None:
+    if column.change == "percent":
+        return paired_percent(base, other)
+    scale = column.scale
+    return paired_difference(
+        {s: scale * v for s, v in base.items()}, {s: scale * v for s, v in other.items()}
+    )
+
+
+def _estimate(values: Mapping[int, float]) -> Json | None:
+    interval = mean_interval(list(values.values()))
+    if interval is None:
+        return None
+    out = _interval(interval)
+    del out["p"]  # "the mean of a metric is 0" is no question anyone asks
+    return out | {"per_seed": {str(s): v for s, v in values.items()}}
+
+
+def _interval(i: Interval) -> Json:
+    return {"mean": i.mean, "low": i.low, "high": i.high, "n": i.n, "p": i.p}
+
+
+def _ratio(manifest: Mapping[str, Any]) -> float:
+    value = (manifest.get("stats") or {}).get("fast_forward_ratio")
+    return math.nan if value is None else float(value)
+
+
+def _run_warnings(by_seed: Mapping[int, Sequence[str]]) -> list[str]:
+    """Join the seeds that say the same, numbers aside: the first one's words, and which seeds."""
+    kinds: dict[str, tuple[str, list[int]]] = {}
+    for seed, lines in by_seed.items():
+        for line in lines:
+            kind = "".join(c for c in line if not c.isdigit())
+            kinds.setdefault(kind, (line, []))[1].append(seed)
+    many = len(by_seed) > 1
+    return [
+        f"{line} (seed {seeds[0]}; {len(seeds)} of {len(by_seed)} seeds)" if many else line
+        for line, seeds in kinds.values()
+    ]
+
+
+def _warnings(groups: Sequence[Json], plan: Plan) -> list[str]:
+    lines = [f"{arm['label']}: {line}" for g in groups for arm in g["arms"] for line in arm["warnings"]]
+    blocks, unit = (
+        (plan.config.get("engine") or {}).get("block_tokens"),
+        plan.workload.get("hash_block_tokens"),
+    )
+    if blocks and unit and blocks > unit > 1:
+        lines.append(
+            f"engine.block_tokens={blocks} is larger than the {unit} tokens a prefix unit of the workload "
+            "covers: shared prefixes shorter than a block cannot hit"
+        )
+    if len(plan.seeds) == 1:
+        lines.append("one seed: no interval can be given, differences may be luck")
+    return lines
+
+
+def _clean(value: Any) -> Any:
+    """Return plain JSON data: NaN becomes null, floats keep ten significant digits, tuples become lists."""
+    if isinstance(value, Mapping):
+        return {str(k): _clean(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(v) for v in value]
+    if isinstance(value, float | np.floating):
+        return float(f"{value:.10g}") if math.isfinite(value) else None
+    return int(value) if isinstance(value, np.integer) else value
