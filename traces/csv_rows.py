@@ -86,8 +86,8 @@ def parse_rows(data: bytes, path: Path, columns: list[str]) -> Rows:
         time_ns, exact = _time_ns(cells[where["arrival_s"]], path, line)
         rounded += not exact
         arrival.append(time_ns)
-        prompt.append(_tokens(cells[where["prompt_tokens"]], path, line, "prompt_tokens"))
-        output.append(_tokens(cells[where["output_tokens"]], path, line, "output_tokens"))
+        prompt.append(whole_tokens(cells[where["prompt_tokens"]], path, line, "prompt_tokens"))
+        output.append(whole_tokens(cells[where["output_tokens"]], path, line, "output_tokens"))
         for column, values in names.items():
             cell = cells[where[column]]
             if not cell:
@@ -120,7 +120,8 @@ def _time_ns(cell: str, path: Path, line: int) -> tuple[int, bool]:
     raise InputError(f"{at(path, line, 'arrival_s')}: got {shown(cell)}, expected seconds of at least 0")
 
 
-def _tokens(cell: str, path: Path, line: int, field: str) -> int:
+def whole_tokens(cell: str, path: Path, line: int, field: str) -> int:
+    """Return a token count from 0 to 2^31 - 1; InputError names file, line and field."""
     if _WHOLE.fullmatch(cell) and int(cell) <= MAX_TOKENS:
         return int(cell)
     raise InputError(

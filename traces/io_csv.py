@@ -1,8 +1,8 @@
 """Plain CSV: `arrival_s,prompt_tokens,output_tokens`, one request a row.
 
 Optional columns group rows. Rows of equal `workflow` are one workflow; within it rows of equal `session`
-(without the column: all) run one after the other, rows of different sessions side by side. With `session` alone
-every session is a workflow. A row never starts before its own arrival, nor before its predecessor has finished.
+(without the column: all) run one after the other, rows of different sessions side by side. With `session`
+alone every session is a workflow. A row starts neither before its own arrival nor before its predecessor ended.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Plain: every record is a workflow of one request, or, where records carry `session_id`, the records of a
 session follow one another, each `delay` ms after the one before has finished. Agentic: `request_id` names a
-record, `wait_for` the records that must finish first, then `delay` and `tool_wait_ms` pass; sessions that wait
-for each other are one workflow. Timestamps, hashes and output lengths are optional.
+record, `wait_for` the records that must finish first, then `delay` and `tool_wait_ms` pass; sessions that
+wait for each other are one workflow. Timestamps, hashes and output lengths are optional.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def read_bytes(path: Path, limit_bytes: int = MAX_FILE_BYTES) -> bytes:
     parts: list[bytes] = []
     size = 0
     with open_bytes(path) as file:
-        while chunk := _read(file, path, _CHUNK_BYTES):
+        while chunk := read_some(file, path, _CHUNK_BYTES):
             size += len(chunk)
             if size > limit_bytes:
                 raise InputError(f"{path}: content is larger than {limit_bytes} bytes")
@@ -62,7 +62,7 @@ def head_bytes(path: Path, size: int = 1 << 16) -> bytes:
     if path.is_dir():
         return b""
     with open_bytes(path) as file:
-        return _read(file, path, size)
+        return read_some(file, path, size)
 
 
 def lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -100,7 +100,7 @@ def records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def parse_json(text: bytes, path: Path, line: int | None = None) -> Any:
     """Parse strict JSON (no NaN, no Infinity, no duplicate check); InputError says where it breaks."""
     try:
-        return json.loads(text.decode("utf-8"), parse_float=Decimal, parse_constant=_no_constant)
+        return json.loads(text.decode("utf-8"), parse_float=Decimal, parse_constant=no_constant)
     except UnicodeDecodeError:
         raise InputError(f"{at(path, line)}: not UTF-8 text") from None
     except json.JSONDecodeError as e:
@@ -144,7 +144,8 @@ def counted(counts: Counter[str]) -> dict[str, int]:
     return {name: counts[name] for name in sorted(counts)}
 
 
-def _read(file: BinaryIO, path: Path, size: int) -> bytes:
+def read_some(file: BinaryIO, path: Path, size: int) -> bytes:
+    """Read at most `size` bytes; InputError when gzip content is cut off or damaged."""
     try:
         return file.read(size)
     except (EOFError, gzip.BadGzipFile, zlib.error, OSError) as e:
@@ -164,7 +165,8 @@ def _broken(path: Path, error: Exception) -> NoReturn:
     raise InputError(f"{path}: gzip content is damaged: {_one_line(error)}") from None
 
 
-def _no_constant(name: str) -> NoReturn:
+def no_constant(name: str) -> NoReturn:
+    """Refuse NaN and Infinity, which Python's JSON reader would accept."""
     raise ValueError(f"{name} is not a number")
 
 
