@@ -22,6 +22,10 @@ def main(argv: list[str] | None = None) -> int:
     except InputError as e:
         print(f"error: {e}", file=sys.stderr)
         return 2
+    except BrokenPipeError:
+        # The reader (head, less) left: nothing more to say, and nothing to say it to.
+        sys.stderr.close()
+        return 0
 
 
 def _build(args: argparse.Namespace) -> None:

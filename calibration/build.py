@@ -1,4 +1,4 @@
-"""Builds the committed profiles: GPU x tensor parallelism x model x precision, from the constants in `data/`."""
+"""Builds the committed profiles, GPU x TP size x model x precision, from the constants in `data/`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Cell:
 
 
 def cells() -> Iterator[Cell]:
-    """Yield every cell of the catalogue, fitting or not, in a fixed order; fp8 where the GPU multiplies in it."""
+    """Yield every cell of the catalogue in a fixed order; fp8 where the GPU multiplies in it."""
     for g in GPUS:
         for m in MODELS:
             for precision in PRECISIONS if gpu(g).fp8_flop_per_s else PRECISIONS[:1]:
@@ -62,8 +62,9 @@ def build_shape(
 ) -> Profile:
     """Return a profile of any shape on any listed GPU.
 
-    `roofline` labels it so even where the GPU has kernel tables (they hold dense models only). Raises InputError
-    where `tp` does not divide the model, the GPU lacks the precision, or less than `min_kv_gib` is left for KV.
+    `roofline` labels it so even where the GPU has kernel tables (they hold dense models only). Raises
+    InputError where `tp` does not divide the model, the GPU lacks the precision, or less than `min_kv_gib`
+    is left for KV.
     """
     key = data.constants_key(g, precision)
     fitted = key == f"{g.tables}:{precision}" and not roofline and not shape.experts
@@ -77,7 +78,8 @@ def build_shape(
     left, text = kv_bytes(profile, EngineConfig(max_num_seqs=64, max_num_batched_tokens=2048))
     if left < min_kv_gib * GIB:
         raise InputError(
-            f"{profile.name.rsplit('--', 1)[0]} does not fit: {text} for KV, at least {min_kv_gib:g} is needed"
+            f"{profile.name.rsplit('--', 1)[0]} does not fit: {text} for KV, "
+            f"at least {min_kv_gib:g} is needed"
         )
     return profile
 

@@ -16,7 +16,7 @@ def names() -> list[str]:
 
 
 def open(name_or_path: str | Path) -> Profile:
-    """Return a profile by its name or by the path of a profile file; raises InputError with the nearest name."""
+    """Return a profile by name or by the path of its file; raises InputError with the nearest name."""
     text = str(name_or_path)
     committed = PROFILES / f"{text}.json"
     if "/" not in text and committed.is_file():

@@ -1,7 +1,8 @@
 """How wrong the form is: every profile's integer prices against composed kernel steps.
 
-Rows: CSV with columns system, model, quant, tp, kind (decode, prefill, mixed), b, n, aux, t_ms. Decode: b sequences at
-context n. Prefill: one chunk of n tokens after a prefix of aux. Mixed: a chunk of n and b decodes at context aux.
+Rows: CSV with columns system, model, quant, tp, kind (decode, prefill, mixed), b, n, aux, t_ms. Decode: b
+sequences at context n. Prefill: one chunk of n tokens after a prefix of aux. Mixed: a chunk of n and b
+decodes at context aux.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def report(path: Path) -> dict[str, Any]:
         errors.setdefault(key, {}).setdefault(str(size), {})[kind] = absolute_error(np.array(values))
     return {
         "provenance": {
-            "rows": "kernel sums composed from the tables of aiconfigurator-core 0.12.0 (Apache-2.0), no engine time",
+            "rows": "kernel sums from the tables of aiconfigurator-core 0.12.0 (Apache-2.0), no engine time",
             "models": sorted(rows.model.unique()),
             "rows_sha256": sha256(path.read_bytes()).hexdigest(),
             "command": "python -m calibration check --rows FILE --write",

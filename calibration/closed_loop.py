@@ -1,8 +1,9 @@
-"""A closed loop of equal requests through a profile: the smallest model of a benchmark client and vLLM's scheduler.
+"""A closed loop of equal requests through a profile: the smallest model of a benchmark client and vLLM's
+scheduler.
 
-`concurrency` clients each keep one request of `isl` prompt and `osl` output tokens in flight. A step serves all
-decodes, then prefill chunks under the token budget, first come first served. It starts with evenly spread progress,
-as a benchmark runs after its first wave.
+`concurrency` clients each keep one request of `isl` prompt and `osl` output tokens in flight. A step serves
+all decodes, then prefill chunks under the token budget, first come first served. It starts with evenly
+spread progress, as a benchmark runs after its first wave.
 """
 
 from __future__ import annotations

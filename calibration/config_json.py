@@ -33,9 +33,9 @@ _NOT_MODELLED = {
 def from_config_json(path: str | Path) -> tuple[ModelShape, list[str]]:
     """Return the shape and one note for each thing in the file that is not modelled.
 
-    Dense and mixture-of-experts decoders with multi-head, grouped-query or multi-query attention; fp8 and mxfp4
-    checkpoints. Raises InputError, one line, on a missing or malformed field and on an architecture without a
-    KV cache of that form.
+    Dense and mixture-of-experts decoders with multi-head, grouped-query or multi-query attention; fp8 and
+    mxfp4 checkpoints. Raises InputError, one line, on a missing or malformed field and on an architecture
+    without a KV cache of that form.
     """
     path = Path(path)
     body = _load(path)

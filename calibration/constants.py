@@ -1,4 +1,4 @@
-"""The numbers that `calibration/data/` holds: efficiency constants, all-reduce times, engine overhead, errors."""
+"""The numbers that `calibration/data/` holds: efficiency constants, all-reduce times, engine overhead."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def constants(key: str) -> Constants:
 def constants_key(gpu: Gpu, precision: str) -> str:
     """Return the data key of the constants that price `gpu` at `precision`.
 
-    Its own where they were fitted, else those of the GPU named nearest, else bf16's. Raises InputError where the
-    GPU cannot multiply in `precision`.
+    Its own where they were fitted, else those of the GPU named nearest, else bf16's. Raises InputError
+    where the GPU cannot multiply in `precision`.
     """
     if gpu.flop_per_s(precision) == 0:
         raise InputError(f"{gpu.key} has no {precision} tensor cores: use precision bf16")
@@ -86,8 +86,9 @@ def overhead() -> Overhead:
 def all_reduce_us(gpu: Gpu, tp: int, message_bytes: int) -> float:
     """Return microseconds of one all-reduce of `message_bytes` over `tp` GPUs; 0 for one GPU.
 
-    From the kernel table where NVLink joins the GPUs, straight lines between its sizes; beyond 8 ranks it is not
-    known. Without NVLink: a ring over PCIe, 2·(tp-1)/tp of the message at the host link's rate, and 25 us.
+    From the kernel table where NVLink joins the GPUs, straight lines between its sizes; beyond 8 ranks it
+    is not known. Without NVLink: a ring over PCIe, 2·(tp-1)/tp of the message at the host link's rate, and
+    25 us.
     """
     if tp == 1:
         return 0.0

@@ -18,10 +18,11 @@ _MOE = {
 def stated_error(
     gpu: Gpu, model: str, precision: str, tp: int, *, moe: bool, roofline: bool
 ) -> dict[str, Any]:
-    """Return the `error` object of a profile: mape_percent and p95_percent of step time, how, and by kind of step.
+    """Return the `error` object of a profile: mape_percent and p95_percent of step time, how, and by kind
+    of step.
 
-    The headline is the worst kind of step, since a workload may consist of it. `serving_tpot` is there where the
-    same model, GPU, precision and TP size was measured on a real engine.
+    The headline is the worst kind of step, since a workload may consist of it. `serving_tpot` is there
+    where the same model, GPU, precision and TP size was measured on a real engine.
     """
     error = _step_error(gpu, model, precision, tp, moe=moe, roofline=roofline)
     name = f"{gpu.key}x{tp}--{model}--{precision} "
@@ -59,7 +60,7 @@ def _step_error(
     return {
         "mape_percent": max(k["mape_percent"] for k in carried),
         "p95_percent": max(k["p95_percent"] for k in carried),
-        "how": "roofline: the worst of RTX 4090's constants carried to RTX PRO 6000 by datasheet; not measured here",
+        "how": "roofline: the worst of RTX 4090's constants carried to RTX PRO 6000; not measured here",
     }
 
 

@@ -1,11 +1,12 @@
 """The step-cost form: a smooth maximum of weight reads and matrix multiplies, and terms that add to it.
 
-    t = [(W·weight_bytes/BW)^p + (F·2·P·n/FLOPS)^p]^(1/p) + W·head_bytes/BW + layers·u + all_reduce(n)      (linear)
-      + KV·kv_bytes·S/BW + A·4·heads·head_dim·layers·pairs/FLOPS + s·B + engine                              (affine)
+    linear = [(W·weight_bytes/BW)^p + (F·2·P·n/FLOPS)^p]^(1/p) + W·head_bytes/BW + layers·u + all_reduce(n)
+    affine = KV·kv_bytes·S/BW + A·4·heads·head_dim·layers·pairs/FLOPS + s·B + engine
 
-n tokens of the step, B sequences, S context tokens read, pairs = sum of chunk·(prefix + chunk/2). Everything is one
-GPU's share. The linear part is tabulated; the rest is exact in integers (docs/adr/0003). Powers are taken in
-decimal arithmetic, whose digits do not depend on the CPU, and rounded to whole nanoseconds.
+n tokens of the step, B sequences, S context tokens read, pairs = sum of chunk·(prefix + chunk/2).
+Everything is one GPU's share. The linear part is tabulated; the rest is exact in integers (docs/adr/0003).
+Powers are taken in decimal arithmetic, whose digits do not depend on the CPU, and rounded to whole
+nanoseconds.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from policies.costs import Profile
 
 MAX_KNOT_TOKENS = 32768
 _DECIMAL = Context(prec=28)
-# Kernels of one transformer layer in vLLM: 2 norms, 4 matrix multiplies, rotary, KV write, attention, activation,
-# q/k norm or residual. An eager step launches them one by one.
+# Kernels of one transformer layer in vLLM: 2 norms, 4 matrix multiplies, rotary, KV write, attention,
+# activation, q/k norm or residual. An eager step launches them one by one.
 _KERNELS_A_LAYER = 11
 _EAGER_LAUNCH_PS = 5_000_000
 _GRAPH_LAUNCH_PS = 3_000_000

@@ -1,7 +1,8 @@
 """GPU datasheets: the only hardware facts that a roofline needs.
 
-`memory_bytes` is what the CUDA runtime reports as total (it is what vLLM multiplies by gpu_memory_utilization),
-which is less than the marketing figure. Rates are dense (no sparsity), with FP32 accumulation.
+`memory_bytes` is what the CUDA runtime reports as total (it is what vLLM multiplies by
+gpu_memory_utilization), which is less than the marketing figure. Rates are dense (no sparsity), with FP32
+accumulation.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ GPUS: dict[str, Gpu] = {
 
 
 def gpu(key: str) -> Gpu:
-    """Return the datasheet of `key` (case and dashes do not matter); raises InputError with the nearest name."""
+    """Return the datasheet of `key`, whatever its case and dashes; raises InputError with the nearest."""
     plain = key.upper().replace("-", "").replace("_", "").replace(" ", "")
     if plain in GPUS:
         return GPUS[plain]

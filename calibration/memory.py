@@ -4,11 +4,12 @@
     activations = 1.0 GB + 4·hidden·max_num_batched_tokens
                   + max(12·vocab·max_num_seqs, 6·intermediate/tp·max_num_batched_tokens)
 
-4·hidden are the hidden state and the residual in bf16; the profile run then peaks either in the sampler (float32
-logits and their sorted int64 indices, 12 bytes a sequence and vocabulary entry) or in the gated MLP. The 1.0 GB
-(runtime, communicators, workspaces, fragmentation) is the constant that fits block counts which vLLM 0.15 reported
-for five dense models on H100 (published with the BLIS workloads, Apache-2.0): seven of the eight within 0.5 %,
-Llama-2-7B 1.2 % low. CUDA graphs do not count: those versions capture them after the pool is sized, beyond the budget.
+4·hidden are the hidden state and the residual in bf16; the profile run then peaks either in the sampler
+(float32 logits and their sorted int64 indices, 12 bytes a sequence and vocabulary entry) or in the gated
+MLP. The 1.0 GB (runtime, communicators, workspaces, fragmentation) is the constant that fits block counts
+which vLLM 0.15 reported for five dense models on H100 (published with the BLIS workloads, Apache-2.0):
+seven of the eight within 0.5 %, Llama-2-7B 1.2 % low. CUDA graphs do not count: those versions capture them
+after the pool is sized, beyond the budget.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ def shape_of(profile: Profile) -> ModelShape | None:
             return ModelShape(**shape)
         except TypeError:
             raise InputError(
-                f"{profile.name}: field 'provenance.shape': expected {sorted(ModelShape.__dataclass_fields__)}"
+                f"{profile.name}: field 'provenance.shape': expected the fields "
+                f"{', '.join(sorted(ModelShape.__dataclass_fields__))}"
             ) from None
     return MODELS.get(str(profile.identity["model"]))
 
@@ -66,8 +68,8 @@ def kv_bytes(profile: Profile, engine: EngineConfig) -> tuple[int, str]:
     )
     left = budget - profile.weight_bytes - activations
     text = (
-        f"{engine.gpu_memory_utilization:g} x {_gib(profile.gpu_bytes)} - weights {_gib(profile.weight_bytes)}"
-        f" - activations {_gib(activations)} = {_gib(left)} GiB a GPU"
+        f"{engine.gpu_memory_utilization:g} x {_gib(profile.gpu_bytes)}"
+        f" - weights {_gib(profile.weight_bytes)} - activations {_gib(activations)} = {_gib(left)} GiB a GPU"
     )
     return left, text
 

@@ -1,9 +1,10 @@
 """Constants from a per-operation profile of one GPU, and how well they carry over to another.
 
 Reads the tables that LLMServingSim publishes of vLLM's layers (MIT): `<stem>_dense.csv.gz` (layer, tokens,
-time_us, one layer's operation), `<stem>_per_sequence.csv.gz` (LM head and sampler) and `<stem>_attention.csv.gz`
-(prefill_chunk, kv_prefill, n_decode, kv_decode, time_us, one layer). A step is composed of them as the model runs:
-layers times (two norms, four multiplies, rotary, activation, attention), then LM head and sampler.
+time_us, one layer's operation), `<stem>_per_sequence.csv.gz` (LM head and sampler) and
+`<stem>_attention.csv.gz` (prefill_chunk, kv_prefill, n_decode, kv_decode, time_us, one layer). A step is
+composed of them as the model runs: layers times (two norms, four multiplies, rotary, activation,
+attention), then LM head and sampler.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ def report(folder: Path) -> dict[str, Any]:
         "provenance": {
             "from": "LLMServingSim per-operation profiles of vLLM 0.19.0 (MIT), RTX 4090, Llama-3.1-8B, bf16",
             "command": "python -m calibration operations --folder DIR --write",
-            "checks": "percent, composed steps without all-reduce; the first is the fit, the others are transfers",
+            "checks": "percent, composed steps without all-reduce; RTX4090 was fitted, the others not",
         },
         "constants": {
             c.source: {

@@ -1,7 +1,8 @@
 """Engine overhead from serving measurements: what a token takes beyond the kernels, by least squares.
 
-In a closed loop every step gives each running sequence one token, so overhead adds exactly c0 + cs·concurrency to the
-time per output token of the kernels alone. Both are held to the range seen on real engines (docs/adr/0003).
+In a closed loop every step gives each running sequence one token, so overhead adds exactly c0 +
+cs·concurrency to the time per output token of the kernels alone. Both are held to the range seen on real
+engines (docs/adr/0003).
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def kernel_tpot_ms(rows: pd.DataFrame) -> NDArray[np.float64]:
 
 
 def report(path: Path = SERVING) -> dict[str, Any]:
-    """Fit on the H100 rows with 1,024 prompt tokens, check on all others; the body of `data/engine_overhead.json`."""
+    """Fit on H100 rows with 1,024 prompt tokens, check on all; the body of `data/engine_overhead.json`."""
     rows = pd.read_csv(path)
     rows = rows[rows.ttft_ms < _SATURATED_TTFT_MS].reset_index(drop=True)
     kernel = kernel_tpot_ms(rows)

@@ -20,14 +20,14 @@ def roofline(
     model_or_config   a known model's name, or the path of a `config.json` or of the folder that holds it
     precision         None: what the checkpoint is published in
 
-    Whatever the file holds that is not modelled is in `provenance["notes"]`. Raises InputError where the file is
-    malformed, `tp` does not divide the model, or weights and one GiB of KV do not fit the GPU.
+    Whatever the file holds that is not modelled is in `provenance["notes"]`. Raises InputError where the
+    file is malformed, `tp` does not divide the model, or weights and one GiB of KV do not fit the GPU.
     """
     shape, notes, source = _shape(model_or_config)
     profile = build_shape(shape, gpu(gpu_key), tp, precision or shape.precision, min_kv_gib=1, roofline=True)
     provenance = {
         **profile.provenance,
-        "command": f"calibration.roofline.roofline({source!r}, {gpu_key!r}, tp={tp}, precision={precision!r})",
+        "command": f"calibration.roofline.roofline({source!r}, {gpu_key!r}, tp={tp})",
         "notes": [*profile.provenance["notes"], *notes],
     }
     return replace(profile, provenance=provenance)

@@ -18,7 +18,7 @@ def describe(profile: Profile) -> str:
     p, error = profile, profile.error
     lines = [
         f"{p.name}   timing: {p.identity['timing']}",
-        f"error     MAPE {_percent(error, 'mape_percent')}, p95 {_percent(error, 'p95_percent')} of step time",
+        f"error     step time: MAPE {_percent(error, 'mape_percent')}, p95 {_percent(error, 'p95_percent')}",
         *_wrapped(str(error.get("how", "not stated"))),
     ]
     for kind, e in sorted(dict(error.get("by_kind", {})).items()):
@@ -38,9 +38,9 @@ def describe(profile: Profile) -> str:
         "          " + "  ".join(f"{b}: {p.step_ps(b, b, 2048 * b) / 1e9:.2f}" for b in _BATCHES),
         f"          KV read {p.kv_read_ps_per_token / 1e3:.1f} ns a token, prefill attention "
         f"{p.attention_as_per_pair / 1e9:.3f} ns a pair, kernels {p.per_seq_ps / 1e6:g} us a sequence",
-        f"          engine {p.overhead_ps / 1e6:g} us a step and {p.overhead_per_seq_ps / 1e6:g} us a sequence",
-        f"memory    weights {p.weight_bytes / 2**30:.2f} GiB, KV {p.kv_bytes_per_token / 2**10:g} KiB a token "
-        f"on each GPU of {p.gpu_bytes / 2**30:.1f} GiB, at most {p.max_model_len} tokens a sequence",
+        f"          engine {p.overhead_ps / 1e6:g} us a step, {p.overhead_per_seq_ps / 1e6:g} us a sequence",
+        f"memory    weights {p.weight_bytes / 2**30:.2f} GiB, KV {p.kv_bytes_per_token / 2**10:g} KiB "
+        f"a token on each GPU of {p.gpu_bytes / 2**30:.1f} GiB, at most {p.max_model_len} tokens a sequence",
         *_wrapped(_capacity(p)),
         "from",
     ]
