@@ -16,6 +16,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from traces._duplicates import near_duplicates
 from traces._records import get, get_at_least, head_of, load_json, source_files, wanted
 from traces._weka_calls import MAIN, Trace, estimate_ends, joins, parse, predecessors
 from traces.builder import WorkloadBuilder
@@ -25,13 +26,12 @@ from traces.schema import StageKind, Workload
 SOURCE = "callanjfox/kv-cache-tester, traces/ (coding-agent sessions recorded by a proxy)"
 LICENCE = "Apache-2.0"
 SUFFIXES = (".json", ".json.gz")
-_LEAST_SHARED = 3  # calls; sessions this short coincide by chance
 
 
 def read(path: Path, *, deduplicate: bool = True, only: Path | None = None) -> Workload:
     """Return the workload of one trace file, or of every `*.json[.gz]` below a folder; one workflow a trace.
 
-    deduplicate: import one trace of each near-duplicate group (`near_duplicates`); the others are counted in
+    deduplicate: import one trace of each near-duplicate group; the others are counted in
     `provenance["not_imported"]`.
     only: import the traces named in this text file, or in this `.workload`; the others are counted too.
     Raises InputError "file: field ..." for anything that breaks the format.
@@ -54,7 +54,7 @@ def read(path: Path, *, deduplicate: bool = True, only: Path | None = None) -> W
             skipped["trace without calls"] += 1
     if not traces:
         raise InputError(f"{path}: no trace with LLM calls in it")
-    duplicates = near_duplicates(traces)
+    duplicates = near_duplicates([[(c.prompt_tokens, c.output_tokens) for c in t.calls] for t in traces])
     if deduplicate and duplicates:
         skipped["near-duplicate trace"] = len(duplicates)
         skipped["call of a near-duplicate trace"] = sum(len(traces[i].calls) for i in duplicates)
@@ -69,29 +69,6 @@ def read(path: Path, *, deduplicate: bool = True, only: Path | None = None) -> W
 def sniff(path: Path, head: bytes) -> bool:
     """Say whether a file's head, or the first file of a folder, looks like a Weka trace."""
     return b'"hash_id_scope"' in head_of(path, head, SUFFIXES)
-
-
-def near_duplicates(traces: list[Trace]) -> set[int]:
-    """Return the indices of traces that repeat an earlier-listed one: the same session recorded twice.
-
-    Two traces are near-duplicates when at least half the calls of the shorter one (and at least 3) have the
-    same input and output token counts as calls of the other; the longer trace of a pair is kept.
-    """
-    bags = [Counter((c.prompt_tokens, c.output_tokens) for c in t.calls) for t in traces]
-    having: dict[tuple[int, int], list[int]] = {}
-    out: set[int] = set()
-    for i in sorted(range(len(traces)), key=lambda i: (-len(traces[i].calls), i)):
-        met: Counter[int] = Counter()
-        for pair, count in bags[i].items():
-            for j in having.get(pair, ()):
-                met[j] += min(count, bags[j][pair])
-        size = len(traces[i].calls)
-        if any(n >= _LEAST_SHARED and 2 * n >= size for n in met.values()):
-            out.add(i)
-            continue
-        for pair in bags[i]:
-            having.setdefault(pair, []).append(i)
-    return out
 
 
 def _add(builder: WorkloadBuilder, trace: Trace) -> None:
