@@ -1,4 +1,4 @@
-"""S3-FIFO: a small queue that filters what is used once, a main one, and a memory of the small one's losses."""
+"""S3-FIFO: a small queue filters what is used once, a main queue keeps the rest, ghosts remember."""
 
 from __future__ import annotations
 

@@ -1,0 +1,168 @@
+"""Laws of the families that decide inside an engine step: drafters, budgets, bucketers, prefetchers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policies._toy_tree import Meter, ToyNode
+from policies.api import Bucketer, Budget, Drafter, HostInfo, Prefetcher
+from policies.views import BatchShape, BatchView, Draft, Forecast, Proposals, RequestView
+from traces import draws
+
+
+def check_drafter(policy: Drafter[Any], host: HostInfo, seeds: Iterable[int]) -> None:
+    """At most `limit` tokens, as many confidences in [0, 1], none from an inactive drafter; equal reruns."""
+    for seed in seeds:
+        runs = []
+        for _ in range(2):
+            state = policy.new_state(host)
+            out: list[tuple[int, ...]] = []
+            for stage in range(6):
+                ids = draws.bits_array(seed, "toy prompt", stage % 3, np.arange(40) % 9).astype(np.uint32)
+                policy.begin(state, RequestView(stage, stage // 2, 0, stage * 1000, len(ids)), ids)
+                for step in range(8):
+                    limit = draws.bits(seed, "toy limit", stage, step) % 6
+                    draft = policy.propose(state, stage, limit)
+                    _check_draft(draft, limit, f"seed {seed}, stage {stage}, step {step}")
+                    assert policy.active() or not len(draft.tokens), "active() is False, yet a draft was made"
+                    out.append(tuple(draft.tokens.tolist()))
+                    policy.commit(state, stage, ids[step : step + 1 + len(draft.tokens) // 2])
+                policy.finish(state, stage)
+            runs.append(out)
+        assert runs[0] == runs[1], f"seed {seed}: equal histories, other drafts"
+    for seqs, drafted in ((0, 0), (1, 0), (8, 40)):
+        cost = policy.cost_ps(host.profile, seqs, drafted)
+        assert isinstance(cost, int), f"cost_ps returned {cost!r}, expected whole picoseconds"
+        assert cost >= 0, f"cost_ps returned {cost}"
+
+
+def _check_draft(draft: Draft, limit: int, where: str) -> None:
+    n = len(draft.tokens)
+    assert n <= limit, f"{where}: {n} tokens proposed, the limit is {limit}"
+    assert draft.tokens.dtype == np.uint32, f"{where}: tokens are {draft.tokens.dtype}, expected uint32"
+    assert draft.confidence.dtype == np.float32, (
+        f"{where}: confidence is {draft.confidence.dtype}, expected float32"
+    )
+    assert len(draft.confidence) == n, f"{where}: {n} tokens with {len(draft.confidence)} confidences"
+    assert np.all((draft.confidence >= 0) & (draft.confidence <= 1)), (
+        f"{where}: a confidence is outside [0, 1]"
+    )
+
+
+def check_budget(policy: Budget[Any], host: HostInfo, seeds: Iterable[int]) -> None:
+    """int32[B] between 0 and what was proposed, nothing else changed, equal reruns."""
+    for seed in seeds:
+        runs = []
+        for _ in range(2):
+            state = policy.new_state(host)
+            out: list[tuple[int, ...]] = []
+            for step, seqs in enumerate((0, 1, 5, 32, 5)):
+                where = f"seed {seed}, batch of {seqs}"
+                batch = BatchView(step * 1000, seqs, seqs * 500, 0)
+                limit = policy.limit(state, batch)
+                assert isinstance(limit, int), f"{where}: limit returned {limit!r}"
+                assert limit >= 0, f"{where}: limit returned {limit}"
+                given = _proposals(seed, step, seqs)
+                length = given.length.copy()
+                got = policy.allocate(state, given, batch)
+                assert np.array_equal(given.length, length), f"{where}: allocate changed the proposals"
+                assert got.dtype == np.int32, f"{where}: allocate returned {got.dtype}, expected int32"
+                assert got.shape == (seqs,), f"{where}: allocate returned the shape {got.shape}"
+                assert np.all(got >= 0), f"{where}: allocate gave a negative number of tokens"
+                assert np.all(got <= length), f"{where}: allocate gave more tokens than were proposed"
+                policy.observe(state, given.stage, got, got // 2)
+                out.append(tuple(got.tolist()))
+            runs.append(out)
+        assert runs[0] == runs[1], f"seed {seed}: equal histories, other budgets"
+
+
+def _proposals(seed: int, step: int, seqs: int) -> Proposals:
+    rows = np.arange(seqs)
+    length = (draws.bits_array(seed, "toy length", step, rows) % np.uint64(9)).astype(np.int32)
+    drafts = [
+        Draft(np.arange(n, dtype=np.uint32), np.full(n, 0.5, dtype=np.float32), consensus_tokens=int(n) // 2)
+        for n in length
+    ]
+    acceptance = draws.uniform_array(seed, "toy acceptance", step, rows).astype(np.float32)
+    return Proposals(rows.astype(np.int32), length, drafts, acceptance)
+
+
+def check_bucketer(policy: Bucketer[Any], host: HostInfo, seeds: Iterable[int]) -> None:
+    """The plan ascends; executed >= active >= the step's tokens; an eager step pads nothing; equal reruns."""
+    plan = policy.plan(host)
+    assert all(isinstance(n, int) and n > 0 for n in plan), f"plan returned {plan}, expected positive widths"
+    assert list(plan) == sorted(set(plan)), "plan must ascend"
+    for seed in seeds:
+        runs = []
+        for _ in range(2):
+            state = policy.new_state(host)
+            out = []
+            for i in range(60):
+                shape = _shape(seed, i, host)
+                got = policy.pick(state, plan, shape)
+                where = f"seed {seed}, {shape}: {got}"
+                assert got.executed >= got.active >= shape.tokens, f"{where}: executed >= active >= tokens"
+                assert got.key is not None or not got.build, f"{where}: nothing to build without a key"
+                assert got.key is not None or got.executed == shape.tokens, (
+                    f"{where}: eager steps pad nothing"
+                )
+                assert got.holds_until_tokens >= 0, where
+                out.append(got)
+            runs.append(out)
+        assert runs[0] == runs[1], f"seed {seed}: equal histories, other graphs"
+
+
+def _shape(seed: int, i: int, host: HostInfo) -> BatchShape:
+    bits = draws.bits(seed, "toy shape", i)
+    seqs = 1 + bits % min(host.max_num_seqs, 64)
+    query = (0, 1, 1, 4)[bits >> 8 & 3]
+    prefill = bits >> 16 & 511 if bits >> 12 & 1 else 0
+    tokens = seqs * max(query, 2 if query == 0 else 1) + prefill
+    return BatchShape(seqs, query, tokens, 1 if prefill else 0, seqs * 300)
+
+
+def check_prefetcher(policy: Prefetcher[Any], host: HostInfo, seeds: Iterable[int]) -> None:
+    """Distinct rows of the list, within the budget, no node before its host-resident parent; equal reruns."""
+    for seed in seeds:
+        runs = []
+        for _ in range(2):
+            state = policy.new_state(host)
+            out = []
+            for i in range(20):
+                policy.forecast(state, Forecast(i % 3, i, _rows(seed, i, len(host.agents))))
+                nodes = _host_nodes(seed, i)
+                budget_tokens = draws.bits(seed, "toy budget", i) % 200
+                rows = policy.choose(state, nodes, budget_tokens, _shape(seed, i, host))
+                where = f"seed {seed}, call {i}: chose {rows} of {len(nodes)} nodes"
+                assert policy.active() or not rows, f"{where}, though active() is False"
+                assert len(set(rows)) == len(rows), f"{where}: twice the same"
+                assert all(0 <= r < len(nodes) for r in rows), f"{where}: no such row"
+                spent = sum(nodes[r].tokens for r in rows)
+                assert spent <= budget_tokens, f"{where}: {spent} tokens, the budget is {budget_tokens}"
+                index = {n.id: r for r, n in enumerate(nodes)}
+                for at, r in enumerate(rows):
+                    parent = nodes[r].parent
+                    ready = parent is None or parent.id not in index or index[parent.id] in rows[:at]
+                    assert ready, f"{where}: row {r} before its parent"
+                out.append(rows)
+            runs.append(out)
+        assert runs[0] == runs[1], f"seed {seed}: equal histories, other rows"
+
+
+def _host_nodes(seed: int, i: int) -> list[ToyNode]:
+    nodes: list[ToyNode] = []
+    for k in range(12):
+        bits = draws.bits(seed, "toy host node", i, k)
+        parent = nodes[bits % k] if k and bits >> 8 & 1 else None
+        nodes.append(ToyNode(k + 1, parent, tuple(range(k, k + 1 + (bits >> 16) % 4)), i, Meter()))
+    return nodes
+
+
+def _rows(seed: int, i: int, agents: int) -> NDArray[np.float32]:
+    raw = draws.uniform_array(seed, "toy rows", i, np.arange(2 * (agents + 1))).reshape(2, agents + 1)
+    rows: NDArray[np.float32] = (raw / raw.sum(axis=1, keepdims=True)).astype(np.float32)
+    return rows
