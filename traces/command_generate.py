@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,12 @@ from traces import arrivals, formats, lengths, synthetic
 from traces.errors import InputError
 from traces.schema import StageKind, Workload
 
-_ARRIVALS = ("poisson", "gamma", "diurnal")
+# kind of arrivals: the options that only it has
+_ARRIVALS: dict[str, tuple[str, ...]] = {
+    "poisson": (),
+    "gamma": ("cv",),
+    "diurnal": ("amplitude", "period_s"),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--requests", type=int, metavar="N", help="independent requests (default: 10000)")
     add("--sessions", type=int, metavar="N", help="multi-turn sessions instead, prompts sharing prefixes")
     add("--seed", type=int, default=0)
-    add("--arrivals", choices=_ARRIVALS, default="poisson")
+    add("--arrivals", choices=tuple(_ARRIVALS), default="poisson")
     add("--rate", type=float, default=4.0, metavar="PER_S", help="requests or sessions a second")
     add("--cv", type=float, default=1.0, help="gamma: variation of the gaps; 1 is Poisson, more is bursty")
     add("--amplitude", type=float, default=0.8, help="diurnal: swing of the rate, 0 to 1")
@@ -55,7 +61,7 @@ def generate(args: argparse.Namespace) -> Workload:
         args.sessions if args.sessions is not None else args.requests if args.requests is not None else 10_000
     )
     prompt, output = _lengths(args.prompt, "--prompt", 1), _lengths(args.output, "--output", 0)
-    stated = {k: v for k, v in vars(args).items() if k not in ("command", "out", "seed") and v is not None}
+    stated = _stated(args)
     arrival_ns = _arrival_ns(args, count)
     name = args.out.stem
     if args.sessions is None:
@@ -73,6 +79,19 @@ def generate(args: argparse.Namespace) -> Workload:
         seed=args.seed,
         options=stated,
     )
+
+
+def _stated(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the options that had a say, files by their name without the folder."""
+    used = ["requests", "arrivals", "rate", "prompt", "output", *_ARRIVALS[args.arrivals]]
+    if args.sessions is not None:
+        used += ["sessions", "turns", "think_ms", "system_tokens", "system_prompts", "block_tokens"]
+    out = {k: v for k, v in vars(args).items() if k in used and v is not None}
+    for name in ("prompt", "output"):
+        kind, _, file = out[name].partition(":")
+        if kind == "empirical":
+            out[name] = f"{kind}:{Path(file).name}"
+    return out
 
 
 def _arrival_ns(args: argparse.Namespace, count: int) -> NDArray[np.int64]:

@@ -48,7 +48,7 @@ def describe(workload: Workload, engine_block_tokens: int = ENGINE_BLOCK_TOKENS)
 
 
 def spread(values: NDArray[Any]) -> dict[str, float] | None:
-    """Return total, mean and nearest-rank p50, p90, p99 and max (values that occur); None when there are none."""
+    """Return total, mean, max and nearest-rank p50, p90, p99 (values that occur); None for no values."""
     if not len(values):
         return None
     cuts = np.percentile(values, [50, 90, 99], method="inverted_cdf")
@@ -58,7 +58,7 @@ def spread(values: NDArray[Any]) -> dict[str, float] | None:
 
 
 def near_duplicates(workload: Workload) -> dict[str, int]:
-    """Count workflows of two requests or more whose sequence of (prompt, output) tokens another one has, too."""
+    """Count workflows of two requests or more whose (prompt, output) token sequence recurs in another."""
     llm = np.flatnonzero(workload.stage_kind == StageKind.LLM)
     sizes = np.stack([workload.prompt_tokens[llm], workload.output_tokens[llm]], axis=1)
     bounds = np.searchsorted(workload.stage_workflow[llm], np.arange(workload.n_workflows + 1))
@@ -111,14 +111,15 @@ def _warnings(
         out.append(f"{empty} requests generate no token (output of 0)")
     if duplicates["workflows"]:
         out.append(
-            f"near-duplicate sessions: {duplicates['workflows']} workflows in {duplicates['groups']} groups have "
-            f"the same sizes throughout (largest group {duplicates['largest']}); cross-session reuse may be theirs"
+            f"near-duplicate sessions: {duplicates['workflows']} workflows in {duplicates['groups']} groups "
+            f"have the same sizes throughout (largest group {duplicates['largest']}); cross-session reuse "
+            "may be theirs"
         )
     short = int(np.count_nonzero((reuse.hit_tokens > 0) & (reuse.hit_tokens < engine_block_tokens)))
     if short:
         out.append(
-            f"{short} requests share a prefix shorter than a block of {engine_block_tokens} tokens: a block cache "
-            "cannot reuse it"
+            f"{short} requests share a prefix shorter than a block of {engine_block_tokens} tokens: "
+            "a block cache cannot reuse it"
         )
     if len(w.prefix) and w.hash_block_tokens > engine_block_tokens:
         out.append(

@@ -46,7 +46,8 @@ def _arrivals(arrivals: dict[str, float] | None) -> str:
     if "rate_per_s" not in arrivals:
         return f"arrivals: all at {arrivals['first_s']:,.3f} s"
     return (
-        f"arrivals: {arrivals['rate_per_s']:.3f} workflows/s, inter-arrival CV {arrivals['interarrival_cv']:.2f}, "
+        f"arrivals: {arrivals['rate_per_s']:.3f} workflows/s, "
+        f"inter-arrival CV {arrivals['interarrival_cv']:.2f}, "
         f"from {arrivals['first_s']:,.3f} s to {arrivals['last_s']:,.3f} s"
     )
 

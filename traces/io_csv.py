@@ -2,7 +2,8 @@
 
 Optional columns group rows. Rows of equal `workflow` are one workflow; within it rows of equal `session`
 (without the column: all) run one after the other, rows of different sessions side by side. With `session`
-alone every session is a workflow. A row starts neither before its own arrival nor before its predecessor ended.
+alone every session is a workflow. A row starts neither before its own arrival nor before its
+predecessor has ended.
 """
 
 from __future__ import annotations

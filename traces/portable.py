@@ -1,7 +1,8 @@
 """log, exp and sine from additions, multiplications and divisions alone, and the variates built on them.
 
 numpy's own differ in the last bit between CPUs, and a last bit can turn a rounded token count. IEEE
-arithmetic does not differ, so that generated workloads are the same on every machine. Float64 arrays in and out.
+arithmetic does not differ, so that generated workloads are the same on every machine. Float64 arrays
+throughout.
 """
 
 from __future__ import annotations

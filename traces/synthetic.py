@@ -16,6 +16,7 @@ from traces.schema import StageKind, Workload
 
 Int64 = NDArray[np.int64]
 _MS = 1_000_000
+_MAX_CELLS = 20_000_000
 
 
 def requests(
@@ -66,6 +67,8 @@ def sessions(
     count = turns.draw(seed, "turns", np.arange(n))
     if count.min() < 1:
         raise InputError("sessions: field 'turns': a session has at least 1 turn")
+    if n * int(count.max()) > _MAX_CELLS:
+        raise InputError(f"sessions: {n} sessions of up to {count.max()} turns are too many to make at once")
     grid = np.arange(n)[:, None], np.arange(int(count.max()))[None, :]
     new_tokens = user.draw(seed, "prompt tokens", *grid)
     out_tokens = output.draw(seed, "output tokens", *grid)
