@@ -78,7 +78,7 @@ def build(words: Sequence[str], experiment: str = DEFAULT_EXPERIMENT) -> tuple[P
         arms=tuple(arms),
         seeds=first.settings.seeds,
         runs=runs,
-        workload=_workload(first.ref),
+        workload=_workload(first.ref, first.settings.engine.block_tokens),
         profile=_profile(first),
         kv={"blocks": first.kv_blocks, "source": first.kv_source},
         config=as_dict(first.settings),
@@ -192,7 +192,9 @@ def _job(
     )
 
 
-def _workload(ref: WorkloadRef) -> dict[str, Any]:
+def _workload(ref: WorkloadRef, block_tokens: int) -> dict[str, Any]:
+    from traces.describe import describe
+
     workload: Workload = open_workload(ref)
     return {
         "name": workload.name,
@@ -202,6 +204,7 @@ def _workload(ref: WorkloadRef) -> dict[str, Any]:
         "requests": workload.n_requests,
         "agents": list(workload.agents[:64]),
         "provenance": workload.provenance,
+        "warnings": describe(workload, block_tokens)["warnings"],
     }
 
 

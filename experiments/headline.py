@@ -10,14 +10,17 @@ from experiments.columns import HEADLINE, by_key, digits
 ALPHA = 0.05
 
 
-def headline(summary: Mapping[str, Any]) -> str:
-    """Return what mean workflow latency over the full run says; for a sweep, at its first and last point."""
+def headline(summary: Mapping[str, Any]) -> list[str]:
+    """Return what mean workflow latency over the full run says, the main sentence first.
+
+    Of a sweep: what it says at the first and at the last point of the axes.
+    """
     groups = [g for g in summary["groups"] if any(a["seeds"] for a in g["arms"])]
     if not groups:
-        return "No run has finished."
+        return ["No run has finished."]
     if len(groups) == 1:
-        return _group_sentence(groups[0])
-    return " ".join(f"At {axes_text(g['axes'])}: {_group_sentence(g)}" for g in _ends(groups))
+        return _sentences(groups[0])
+    return [f"At {axes_text(g['axes'])}: {' '.join(_sentences(g))}" for g in (groups[0], groups[-1])]
 
 
 def axes_text(axes: Mapping[str, Any]) -> str:
@@ -25,25 +28,20 @@ def axes_text(axes: Mapping[str, Any]) -> str:
     return ", ".join(f"{k}={v}" for k, v in axes.items())
 
 
-def _ends(groups: list[Any]) -> list[Any]:
-    return [groups[0], groups[-1]]
-
-
-def _group_sentence(group: Mapping[str, Any]) -> str:
+def _sentences(group: Mapping[str, Any]) -> list[str]:
     base, *others = group["arms"]
     if not others:
-        return _alone(base)
+        return [_alone(base)]
     compared = [(a, a["windows"]["full"]["change"].get(HEADLINE)) for a in others]
     compared = [(a, c) for a, c in compared if c is not None]
     if not compared:
-        return f"Nothing can be compared with {base['name']}: no finished workflows in paired seeds."
+        return [f"Nothing can be compared with {base['name']}: no finished workflows in paired seeds."]
     online = [(a, c) for a, c in compared if not a["offline_reference"]]
     offline = [(a, c) for a, c in compared if a["offline_reference"]]
     sentences = []
     if online:
         sentences.append(_contest(base, online))
-    sentences += [_reference(base, a, c) for a, c in offline]
-    return " ".join(sentences)
+    return sentences + [_reference(base, a, c) for a, c in offline]
 
 
 def _alone(arm: Mapping[str, Any]) -> str:

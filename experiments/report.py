@@ -13,7 +13,7 @@ from experiments.plan import Plan
 from experiments.plots.rendering import report_figures, sweep_figures
 from experiments.plots.source import looks
 from experiments.plots.style import PALETTE, PALETTE_DARK
-from experiments.report_html import Html, details, join, tag, text
+from experiments.report_html import Html, details, join, prose, tag, text
 from experiments.store import Store, write_whole
 
 REPORT = "report.html"
@@ -34,7 +34,8 @@ def render_report(plan: Plan, summary: Mapping[str, Any], store: Store) -> str:
     body = tag(
         "main",
         tag("h1", text(title)),
-        tag("p", text(summary["headline"]), class_="headline"),
+        tag("p", prose(summary["headline"][0]), class_="headline"),
+        *[tag("p", prose(line), class_="second") for line in summary["headline"][1:]],
         sections.facts(summary),
         sections.warnings(summary),
         _results(plan, summary, store),

@@ -18,6 +18,15 @@ def text(value: object) -> Html:
     return Html(html.escape(str(value), quote=True))
 
 
+def prose(value: object) -> Html:
+    """Return escaped text whose percent signs stay on the line of their number.
+
+    >>> prose("3.4 % lower") == "3.4\\u00a0% lower"
+    True
+    """
+    return Html(text(value).replace(" %", "\u00a0%"))
+
+
 def join(parts: Iterable[Html], between: str = "\n") -> Html:
     """Return the parts one after the other; `between` is markup."""
     return Html(between.join(parts))

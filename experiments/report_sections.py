@@ -7,7 +7,7 @@ from typing import Any
 
 from experiments.columns import COLUMNS
 from experiments.headline import axes_text
-from experiments.report_html import Html, bullets, details, join, key_values, table, tag, text
+from experiments.report_html import Html, bullets, details, join, key_values, prose, table, tag, text
 
 Summary = Mapping[str, Any]
 
@@ -28,7 +28,7 @@ def facts(summary: Summary) -> Html:
     }
     return tag(
         "div",
-        *[tag("div", tag("b", text(k)), text(v)) for k, v in shown.items() if v.strip()],
+        *[tag("div", tag("b", text(k)), prose(v)) for k, v in shown.items() if v.strip()],
         class_="facts",
     )
 
@@ -145,9 +145,9 @@ def definitions(summary: Summary) -> Html:
 
 METHOD = (
     "Values are means over seeds of each seed's own value. Changes are against the first arm within each "
-    "seed: times and rates as the mean log-ratio, in percent; shares in percentage points (pt). Intervals are "
-    "Student's t over seeds, 95 %. Colour marks changes whose p-value is below 5 % after Holm's correction over "
-    "the arms, metric by metric."
+    "seed: times and rates as the mean log-ratio, in percent; shares in percentage points (pt). "
+    "Intervals are Student's t over seeds, 95 %. Colour marks changes whose p-value is below 5 % after "
+    "Holm's correction over the arms, metric by metric."
 )
 
 

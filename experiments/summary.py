@@ -215,30 +215,38 @@ def _ratio(manifest: Mapping[str, Any]) -> float:
 
 
 def _run_warnings(by_seed: Mapping[int, Sequence[str]]) -> list[str]:
-    """Join the seeds that say the same, numbers aside: the first one's words, and which seeds."""
-    kinds: dict[str, tuple[str, list[int]]] = {}
+    """Join the seeds that say the same, numbers aside: the first one's words, and which seeds.
+
+    >>> _run_warnings({0: ["2 of 9 were cut"], 1: [], 2: ["3 of 9 were cut"]})
+    ['2 of 9 were cut (seed 0; likewise seed 2)']
+    """
+    kinds: dict[str, list[tuple[int, str]]] = {}
     for seed, lines in by_seed.items():
         for line in lines:
-            kind = "".join(c for c in line if not c.isdigit())
-            kinds.setdefault(kind, (line, []))[1].append(seed)
-    many = len(by_seed) > 1
-    return [
-        f"{line} (seed {seeds[0]}; {len(seeds)} of {len(by_seed)} seeds)" if many else line
-        for line, seeds in kinds.values()
-    ]
+            kinds.setdefault("".join(c for c in line if not c.isdigit()), []).append((seed, line))
+    out = []
+    for found in kinds.values():
+        seeds, line = [s for s, _ in found], found[0][1]
+        if len(by_seed) == 1:
+            out.append(line)
+        elif all(other == line for _, other in found):
+            out.append(f"{line} ({'every seed' if len(seeds) == len(by_seed) else _seeds(seeds)})")
+        else:
+            out.append(f"{line} ({_seeds(seeds[:1])}; likewise {_seeds(seeds[1:])})")
+    return out
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    return f"seed{'' if len(seeds) == 1 else 's'} {', '.join(str(s) for s in seeds)}"
 
 
 def _warnings(groups: Sequence[Json], plan: Plan) -> list[str]:
-    lines = [f"{arm['label']}: {line}" for g in groups for arm in g["arms"] for line in arm["warnings"]]
-    blocks, unit = (
-        (plan.config.get("engine") or {}).get("block_tokens"),
-        plan.workload.get("hash_block_tokens"),
-    )
-    if blocks and unit and blocks > unit > 1:
-        lines.append(
-            f"engine.block_tokens={blocks} is larger than the {unit} tokens a prefix unit of the workload "
-            "covers: shared prefixes shorter than a block cannot hit"
-        )
+    by_line: dict[str, list[str]] = {}
+    for arm in (a for g in groups for a in g["arms"]):
+        for line in arm["warnings"]:
+            by_line.setdefault(line, []).append(arm["label"])
+    lines = [f"{', '.join(labels)}: {line}" for line, labels in by_line.items()]
+    lines += [f"workload: {line}" for line in plan.workload.get("warnings", [])]
     if len(plan.seeds) == 1:
         lines.append("one seed: no interval can be given, differences may be luck")
     return lines

@@ -33,7 +33,7 @@ def format_table(summary: Mapping[str, Any], width: int = 120) -> str:
         if group["axes"]:
             lines.append(f"-- {axes_text(group['axes'])} --")
         lines += _blocks(group["arms"], width)
-    lines += ["", summary["headline"]]
+    lines += ["", *summary["headline"]]
     lines += [f"warning: {line}" for line in summary["warnings"]]
     lines += [f"note: {line}" for line in summary["notes"]]
     lines += [f"missing: {f['arm']} seed {f['seed']}: {f['reason']}" for f in summary["failures"]]

@@ -58,7 +58,7 @@ def draw(data: Data, axes: Axes) -> None:
     units = {"points": "percentage points", "lower": "%", "higher": "%"}
     for panel, rows in data.rows.items():
         arrow = "← better" if panel == "lower" else "better →"
-        _panel(axes[panel], rows, f"change ({units[panel]}), {seeds_note(data.seeds)}   {arrow}")
+        _panel(axes[panel], rows, f"change ({units[panel]}), {seeds_note(data.seeds)}; {arrow}")
     found = {m.look.index: m.look for rows in data.rows.values() for _, marks in rows for m in marks}
     axes["points"].set_title(f"against {data.baseline}", fontweight="normal")
     legend(axes["points"].figure, list(found.values()), markers=True)
