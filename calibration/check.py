@@ -28,7 +28,8 @@ def step_ms(profile: Profile, kind: str, b: int, n: int, aux: int) -> float:
     if kind == "decode":
         ps = profile.step_ps(b, b, b * n)
     elif kind == "prefill":
-        ps = profile.step_ps(n, 1, aux, n * (2 * aux + n) // 2)
+        # As in the simulator: what a chunk reads of its own prefix is in its pairs, not in the context.
+        ps = profile.step_ps(n, 1, 0, n * (2 * aux + n) // 2)
     elif kind == "mixed":
         ps = profile.step_ps(b + n, b + 1, b * aux, n * n // 2)
     else:

@@ -31,20 +31,19 @@ def closed_loop_tpot_ps(
         context += isl + done
     while finished < concurrency:
         budget = max_num_batched_tokens - len(decoding)
-        tokens, seqs, reads, pairs, started = len(decoding), len(decoding), context, 0, 0
+        tokens, seqs, pairs, started = len(decoding), len(decoding), 0, 0
         while waiting and budget > 0:
             left = waiting.popleft()
             chunk, prefix = min(left, budget), isl - left
             budget -= chunk
             tokens += chunk
             seqs += 1
-            reads += prefix
             pairs += chunk * (2 * prefix + chunk) // 2
             if chunk < left:
                 waiting.appendleft(left - chunk)
             else:
                 started += 1
-        clock += profile.step_ps(tokens, seqs, reads, pairs)
+        clock += profile.step_ps(tokens, seqs, context, pairs)
         steps += 1
         context += len(decoding)
         while decoding and decoding[0][1] <= steps:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
-from calibration.gpus import gpu
+from calibration import gpus
 from calibration.memory import GIB
 from calibration.vllm_flags import ALIASES, SETTERS, SWITCHES, Parsed, known, note_not_modelled, set_model
 from sim.config import EngineConfig
@@ -27,21 +28,26 @@ _LARGE, _SMALL = (1024, 8192), (256, 2048)
 class VllmServe:
     """What a `vllm serve` line says: engine options, model, GPUs a replica, precision, and remarks.
 
-    model       None where the line names none
+    engine      fields of EngineConfig that the line or vLLM's defaults set
+    model, tp, precision   None where the line says nothing of them
     notes       "not modelled: ...", "assumed: ..." and "default: ..." lines, in the order of the line
     """
 
-    engine: EngineConfig
+    engine: dict[str, Any]
     model: str | None
-    tp: int
-    precision: str
+    tp: int | None
+    precision: str | None
     notes: tuple[str, ...]
 
+    def config(self) -> EngineConfig:
+        """Return the engine options, our defaults where vLLM has no such option."""
+        return EngineConfig(**self.engine)
 
-def parse_vllm_args(text: str, gpu_key: str = "H200") -> VllmServe:
+
+def parse(text: str, gpu: str = "H200") -> VllmServe:
     """Return what the arguments of `vllm serve` set; a leading `vllm serve` is skipped.
 
-    gpu_key decides vLLM's defaults for --max-num-seqs and --max-num-batched-tokens, which depend on the GPU.
+    gpu decides vLLM's defaults for --max-num-seqs and --max-num-batched-tokens, which depend on it.
     Raises InputError, one line, on an unknown flag, a missing or a wrong value.
     """
     parsed = Parsed()
@@ -54,28 +60,32 @@ def parse_vllm_args(text: str, gpu_key: str = "H200") -> VllmServe:
             parsed.engine["prefix_cache"] = SWITCHES[flag]
         elif flag in known("not_modelled") or flag in known("not_modelled_switches"):
             note_not_modelled(parsed, flag, value)
-    _add_defaults(parsed, gpu_key)
-    engine = EngineConfig(**parsed.engine)
-    return VllmServe(engine, parsed.model, parsed.tp, parsed.precision, tuple(parsed.notes))
+    _add_defaults(parsed, gpu)
+    serve = VllmServe(parsed.engine, parsed.model, parsed.tp, parsed.precision, tuple(parsed.notes))
+    serve.config()  # raises where the options contradict each other
+    return serve
 
 
-def print_vllm_args(serve: VllmServe) -> str:
+def render(serve: VllmServe) -> str:
     """Return a `vllm serve` argument line that parses back to the same engine, model, tp and precision.
 
     Options that vLLM does not have (a radix prefix cache, a watermark, fast-forward) are not in it.
     """
-    e = serve.engine
+    e = serve.config()
     words = [] if serve.model is None else [serve.model]
-    words += ["--tensor-parallel-size", str(serve.tp), "--max-num-seqs", str(e.max_num_seqs)]
-    words += ["--max-num-batched-tokens", str(e.max_num_batched_tokens), "--block-size", str(e.block_tokens)]
+    if serve.tp is not None:
+        words += ["--tensor-parallel-size", str(serve.tp)]
+    words += ["--max-num-seqs", str(e.max_num_seqs), "--block-size", str(e.block_tokens)]
+    words += ["--max-num-batched-tokens", str(e.max_num_batched_tokens)]
     words += ["--gpu-memory-utilization", repr(e.gpu_memory_utilization), "--scheduling-policy", e.queue]
     words.append("--no-enable-prefix-caching" if e.prefix_cache == "none" else "--enable-prefix-caching")
     if e.max_model_len is not None:
         words += ["--max-model-len", str(e.max_model_len)]
     if e.num_gpu_blocks is not None:
         words += ["--num-gpu-blocks-override", str(e.num_gpu_blocks)]
-    if serve.precision != "bf16":
-        words += ["--quantization", serve.precision]
+    if serve.precision is not None:
+        bf16 = serve.precision == "bf16"
+        words += ["--dtype", "bfloat16"] if bf16 else ["--quantization", serve.precision]
     return shlex.join(words)
 
 
@@ -121,8 +131,8 @@ def _unknown(flag: str, flags: set[str]) -> str:
     return nearest(flag, flags, what="vllm serve flag").split(" allowed: ")[0].rstrip(";")
 
 
-def _add_defaults(parsed: Parsed, gpu_key: str) -> None:
-    g = gpu(gpu_key)
+def _add_defaults(parsed: Parsed, gpu: str) -> None:
+    g = gpus.gpu(gpu)
     large = g.memory_bytes >= _LARGE_GPU_BYTES and g.key != "A100"
     seqs, tokens = _LARGE if large else _SMALL
     why = f"vLLM serving on {g.key}"

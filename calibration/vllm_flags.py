@@ -28,8 +28,8 @@ class Parsed:
 
     engine: dict[str, Any] = field(default_factory=dict)
     model: str | None = None
-    tp: int = 1
-    precision: str = "bf16"
+    tp: int | None = None
+    precision: str | None = None
     notes: list[str] = field(default_factory=list)
 
 
@@ -101,6 +101,9 @@ def _dtype(parsed: Parsed, flag: str, value: str) -> None:
     _one_of(flag, value, ("auto", "bfloat16", "half", "float16", "float", "float32"))
     if value in ("float", "float32"):
         parsed.notes.append(f"not modelled: {flag} {value}: priced as bf16")
+    if value != "auto" and parsed.precision is None:
+        # The dtype of activations; a quantised checkpoint keeps its weights' precision.
+        parsed.precision = "bf16"
 
 
 def _quantization(parsed: Parsed, flag: str, value: str) -> None:
