@@ -49,17 +49,20 @@ class Column:
             return f"{value * self.scale:.1f}"
         return digits(value * self.scale)
 
-    def show_change(self, change: Mapping[str, Any]) -> str:
+    def show_change(self, change: Mapping[str, Any], seeds: int) -> str:
         """Return a change (an interval of the summary) with its unit and bounds, "same" where all are 0.
 
-        >>> by_key("ttft_ms_p99").show_change({"mean": -3.4, "low": -3.9, "high": -2.9})
-        '-3.4 % [-3.9, -2.9]'
+        seeds: those the arm has; where fewer could be paired (no value of the metric in some), it says so.
+
+        >>> by_key("ttft_ms_p99").show_change({"mean": -3.4, "low": -3.9, "high": -2.9, "n": 4}, 5)
+        '-3.4 % [-3.9, -2.9] (4 of 5 seeds)'
         """
         mean, low, high = change["mean"], change["low"], change["high"]
+        partial = f" ({change['n']} of {seeds} seeds)" if change["n"] < seeds else ""
         if mean == 0 and not low and not high:
-            return "same"
+            return f"same{partial}"
         text = f"{signed(mean)} {self.change_unit}".rstrip()
-        return text if low is None else f"{text} [{signed(low)}, {signed(high)}]"
+        return text + partial if low is None else f"{text} [{signed(low)}, {signed(high)}]{partial}"
 
 
 def digits(value: float, significant: int = 3) -> str:

@@ -20,7 +20,13 @@ def headline(summary: Mapping[str, Any]) -> list[str]:
         return ["No run has finished."]
     if len(groups) == 1:
         return _sentences(groups[0])
-    return [f"At {axes_text(g['axes'])}: {' '.join(_sentences(g))}" for g in (groups[0], groups[-1])]
+    return [f"At {axes_text(g['axes'])}, {_inner(_sentences(g)[0])}" for g in (groups[0], groups[-1])]
+
+
+def _inner(sentence: str) -> str:
+    """The sentence behind a comma: its first word in lower case, unless it is an arm's name."""
+    first = sentence.split(" ", 1)[0]
+    return first.lower() + sentence[len(first) :] if first in ("With", "No", "Nothing") else sentence
 
 
 def axes_text(axes: Mapping[str, Any]) -> str:
@@ -59,7 +65,7 @@ def _contest(base: Mapping[str, Any], arms: list[tuple[Any, Any]]) -> str:
     if all(c["low"] is None for _, c in arms):
         arm, change = min(arms, key=lambda x: float(x[1]["mean"]))
         return (
-            f"With one seed no interval can be given: {arm['name']}'s mean workflow latency was "
+            f"With one paired seed no interval can be given: {arm['name']}'s mean workflow latency was "
             f"{_size(change)} than {name}'s."
         )
     sure = [(a, c) for a, c in arms if c["p_holm"] is not None and c["p_holm"] < ALPHA]
@@ -100,7 +106,7 @@ def _size(change: Mapping[str, Any]) -> str:
 
 def _bounds(change: Mapping[str, Any], unit: str) -> str:
     if change["low"] is None:
-        return " (one seed, no interval)"
+        return " (one paired seed, no interval)"
     low, high = float(change["low"]), float(change["high"])
     span = f"{digits(low)} to {digits(high)} {unit}" if unit != "%" else _span(low, high)
     return f" (95 % interval {span}, {change['n']} seeds)"

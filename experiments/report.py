@@ -64,6 +64,9 @@ def _results(plan: Plan, summary: Mapping[str, Any], store: Store) -> Html:
     drawn = _ends_and_middle(len(groups))
     for i, group in enumerate(groups[:MAX_TABLE_POINTS]):
         parts.append(tag("h2", text(sections.point_title(group["axes"]))))
+        if not any(arm["seeds"] for arm in group["arms"]):
+            parts.append(tag("p", text("No run finished.")))
+            continue
         parts.append(_tables(plan, group))
         if i in drawn:
             parts += [_figure(*f) for f in report_figures(plan, store, summary, group["axes"], f"p{i}-")]
@@ -79,7 +82,7 @@ def _tables(plan: Plan, group: Mapping[str, Any]) -> Html:
     return join(
         [
             report_table.results(group, colors),
-            tag("p", text(note + "95 % interval of its own mean."), class_="dim"),
+            tag("p", prose(note + "95 % interval of its own mean."), class_="dim"),
             details(
                 "steady state only (warm-up and drain cut)", report_table.results(group, colors, "steady")
             ),

@@ -61,7 +61,9 @@ def _cell(column: Column, arm: Mapping[str, Any], window: str) -> Html:
     parts = [text(column.show(metric["mean"]))]
     change = arm["windows"][window]["change"].get(column.key)
     if change is not None:
-        parts.append(tag("small", text(column.show_change(change)), class_=verdict(column, change)))
+        parts.append(
+            tag("small", text(column.show_change(change, len(arm["seeds"]))), class_=verdict(column, change))
+        )
     elif metric["low"] is not None and column.change != "plain":
         low, high = column.show_bare(metric["low"]), column.show_bare(metric["high"])
         parts.append(tag("small", text(f"{low} to {high}")))

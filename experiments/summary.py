@@ -240,12 +240,19 @@ def _seeds(seeds: Sequence[int]) -> str:
     return f"seed{'' if len(seeds) == 1 else 's'} {', '.join(str(s) for s in seeds)}"
 
 
+def _labels(labels: Sequence[str], total: int) -> str:
+    if len(labels) == total > 1:
+        return "every arm"
+    return ", ".join(labels) if len(labels) < 4 else f"{labels[0]} and {len(labels) - 1} more arms"
+
+
 def _warnings(groups: Sequence[Json], plan: Plan) -> list[str]:
     by_line: dict[str, list[str]] = {}
     for arm in (a for g in groups for a in g["arms"]):
         for line in arm["warnings"]:
             by_line.setdefault(line, []).append(arm["label"])
-    lines = [f"{', '.join(labels)}: {line}" for line, labels in by_line.items()]
+    total = sum(len(g["arms"]) for g in groups)
+    lines = [f"{_labels(labels, total)}: {line}" for line, labels in by_line.items()]
     lines += [f"workload: {line}" for line in plan.workload.get("warnings", [])]
     if len(plan.seeds) == 1:
         lines.append("one seed: no interval can be given, differences may be luck")

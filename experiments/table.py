@@ -32,11 +32,14 @@ def format_table(summary: Mapping[str, Any], width: int = 120) -> str:
         lines.append("")
         if group["axes"]:
             lines.append(f"-- {axes_text(group['axes'])} --")
-        lines += _blocks(group["arms"], width)
+        done = any(arm["seeds"] for arm in group["arms"])
+        lines += _blocks(group["arms"], width) if done else ["no run finished"]
     lines += ["", *summary["headline"]]
     lines += [f"warning: {line}" for line in summary["warnings"]]
     lines += [f"note: {line}" for line in summary["notes"]]
-    lines += [f"missing: {f['arm']} seed {f['seed']}: {f['reason']}" for f in summary["failures"]]
+    if summary["failures"]:
+        runs = sum(len(a["seeds"]) + len(a["missing"]) for g in summary["groups"] for a in g["arms"])
+        lines.append(f"missing: {len(summary['failures'])} of {runs} runs; they are in no number above")
     return "\n".join(lines)
 
 
@@ -81,4 +84,4 @@ def _cell(column: Column, arm: Arm) -> str:
         return "-"
     value = column.show_bare(metric["mean"])
     change = window["change"].get(column.key)
-    return value if change is None else f"{value}  {column.show_change(change)}"
+    return value if change is None else f"{value}  {column.show_change(change, len(arm['seeds']))}"

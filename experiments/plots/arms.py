@@ -32,13 +32,13 @@ class Data:
 
     rows: dict[str, list[tuple[str, list[Mark]]]]
     baseline: str
-    seeds: int
+    seeds: tuple[int, ...]
 
 
 def data(group: Mapping[str, Any], looks: Mapping[str, Look], window: str = "full") -> Data:
     """Read one group of the summary; metrics that no arm has a change for are left out."""
     rows: dict[str, list[tuple[str, list[Mark]]]] = {"points": [], "lower": [], "higher": []}
-    seeds = []
+    seeds: list[int] = []
     for column in COLUMNS:
         if column.change == "plain":
             continue
@@ -50,7 +50,7 @@ def data(group: Mapping[str, Any], looks: Mapping[str, Look], window: str = "ful
                 seeds.append(change["n"])
         if marks:
             rows["points" if column.change == "points" else column.better].append((column.label, marks))
-    return Data(rows, group["arms"][0]["name"], min(seeds, default=0))
+    return Data(rows, group["arms"][0]["name"], tuple(seeds))
 
 
 def draw(data: Data, axes: Axes) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from experiments.plots.source import NS_PER_S, ArmRuns, Float, n_seeds, over_seeds, shared_edges_ns, time_unit
-from experiments.plots.style import PAGE_INCHES, Axes, Look, end_labels, seeds_note
+from experiments.plots.style import PAGE_INCHES, Axes, Look, band_top, end_labels, seeds_note
 from traces.series import SERIES
 
 TITLE = "GPU hit rate over time"
@@ -16,7 +16,8 @@ MOSAIC = (("rate",),)
 SIZE = (PAGE_INCHES, 2.5)
 CAPTION = (
     "Share of prompt tokens found in GPU memory, by the time a request was first scheduled. "
-    "Line: mean over seeds; band: 95 % interval. Time ends with the shortest run."
+    "Line: mean over seeds; band: 95 % interval. Time ends with the shortest run; a gap means that in some "
+    "run no request was scheduled then."
 )
 REQUESTS_PER_BIN = 40
 
@@ -31,7 +32,7 @@ class Data:
 
     mid_s: Float
     curves: list[tuple[Look, Float, Float, Float]]
-    seeds: int
+    seeds: tuple[int, ...]
 
 
 def data(arms: Sequence[ArmRuns]) -> Data:
@@ -46,7 +47,11 @@ def data(arms: Sequence[ArmRuns]) -> Data:
 def draw(data: Data, axes: Axes) -> None:
     """Draw onto the panel `rate`. Mutates axes."""
     ax = axes["rate"]
-    end_s = float(data.mid_s[-1] + data.mid_s[0])
+    last = max(
+        (int(np.flatnonzero(np.isfinite(m))[-1]) for _, m, *_ in data.curves if np.isfinite(m).any()),
+        default=0,
+    )
+    end_s = float(data.mid_s[last] + data.mid_s[0])
     scale, unit = time_unit(end_s)
     x = data.mid_s / scale
     ends = []
@@ -57,7 +62,7 @@ def draw(data: Data, axes: Axes) -> None:
         if len(known):
             ends.append((look, float(x[known[-1]]), 100 * float(mean[known[-1]])))
     ax.set_xlim(0, end_s / scale)
-    ax.set_ylim(bottom=0)
+    ax.set_ylim(0, 100 * band_top([c[1] for c in data.curves], [c[3] for c in data.curves], 1.0))
     ax.set_xlabel(f"time since start ({unit})")
     ax.set_ylabel(f"hit rate (% of prompt tokens)\n{seeds_note(data.seeds)}")
     end_labels(ax, ends)

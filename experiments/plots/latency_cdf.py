@@ -39,7 +39,7 @@ class Data:
     """curves: panel -> (look, latency_s float64[len(SHARES)] ascending, samples pooled) an arm."""
 
     curves: dict[str, list[tuple[Look, Float, int]]]
-    seeds: int
+    seeds: tuple[int, ...]
 
 
 def data(arms: Sequence[ArmRuns]) -> Data:

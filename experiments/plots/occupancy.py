@@ -34,7 +34,7 @@ class Data:
     mid_s: Float
     curves: dict[str, list[tuple[Look, Float]]]
     shares: bool
-    seeds: int
+    seeds: tuple[int, ...]
 
 
 def data(arms: Sequence[ArmRuns]) -> Data:

@@ -70,9 +70,9 @@ def load_arms(plan: Plan, store: Store, axes: Mapping[str, Any] | None = None) -
     return out
 
 
-def n_seeds(arms: Sequence[ArmRuns]) -> int:
-    """Return the seeds behind a figure: the fewest any of its arms has."""
-    return min((len(a.runs) for a in arms), default=0)
+def n_seeds(arms: Sequence[ArmRuns]) -> tuple[int, ...]:
+    """Return the number of seeds behind each arm of a figure."""
+    return tuple(len(a.runs) for a in arms)
 
 
 def shared_edges_ns(arms: Sequence[ArmRuns], *, bins: int) -> Float:

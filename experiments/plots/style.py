@@ -8,6 +8,7 @@ the plan. The first arm, which the others are compared with, is grey; offline re
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -118,26 +119,50 @@ def panels(mosaic: Sequence[Sequence[str]], size: tuple[float, float], **ratios:
     return figure, figure.subplot_mosaic([list(row) for row in mosaic], **ratios)
 
 
-def seeds_note(n: int) -> str:
-    """Say how many seeds a figure rests on.
+def seeds_note(counts: Sequence[int]) -> str:
+    """Say how many seeds a figure rests on, where parts of it may have fewer.
 
-    >>> seeds_note(1), seeds_note(5)
-    ('1 seed', '5 seeds')
+    >>> seeds_note([1, 1]), seeds_note([5]), seeds_note([5, 4])
+    ('1 seed', '5 seeds', '4 to 5 seeds')
     """
-    return "1 seed" if n == 1 else f"{n} seeds"
+    low, high = min(counts, default=0), max(counts, default=0)
+    if low < high:
+        return f"{low} to {high} seeds"
+    return "1 seed" if low == 1 else f"{low} seeds"
+
+
+def shortened(label: str, most: int = 30) -> str:
+    """Return a label of at most `most` characters, its end cut off.
+
+    >>> shortened("s3_fifo(small_ratio=0.2)", 12)
+    's3_fifo(smal…'
+    """
+    return label if len(label) <= most else label[:most] + "…"
+
+
+def band_top(means: Sequence[Any], highs: Sequence[Any], limit: float = math.inf) -> float:
+    """Return the top of a y axis from 0: bands are shown up to 1.6 times the largest mean, and to `limit`.
+
+    means, highs: float64[points] a curve; a band of few seeds is wide and would flatten the curves.
+    """
+    top = max((float(v) for m in means for v in m if math.isfinite(v)), default=0.0)
+    high = max((float(v) for h in highs for v in h if math.isfinite(v)), default=0.0)
+    return min(max(1.08 * top, min(1.05 * high, 1.6 * top)), limit) or 1.0
 
 
 def legend(figure: Figure, looks: Sequence[Look], *, markers: bool = False) -> None:
     """Put one legend above all panels, in plan order; markers: show those of the arms too."""
     handles = [
         Line2D(
-            [], [], color=k.color, linestyle=k.dash, label=k.name, marker=k.marker if markers else "",
+            [], [], color=k.color, linestyle=k.dash, label=shortened(k.name, 60),
+            marker=k.marker if markers else "",
             markersize=4, mfc="none" if k.offline else k.color,
         )
         for k in sorted(looks, key=lambda k: k.index)
     ]  # fmt: skip
     if handles:
-        columns = min(len(handles), 4)
+        longest = max(len(str(h.get_label())) for h in handles)
+        columns = max(1, min(len(handles), 4, 110 // (longest + 8)))
         figure.legend(handles=handles, loc="outside upper left", ncols=columns, handlelength=2.2)
 
 
@@ -155,8 +180,8 @@ def end_labels(ax: Any, ends: Sequence[tuple[Look, float, float]]) -> None:
     right = ax.get_xlim()[1]
     for (look, _, _), y in zip(ends, places, strict=True):
         ax.annotate(
-            look.name, (right, y), (5, 0), textcoords="offset points", va="center", color=look.color,
-            fontsize=7.5, annotation_clip=False,
+            shortened(look.name), (right, y), (5, 0), textcoords="offset points", va="center",
+            color=look.color, fontsize=7.5, annotation_clip=False,
         )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from experiments.columns import Column, by_key
 from experiments.plots.source import Float
-from experiments.plots.style import PAGE_INCHES, Axes, Look, legend, seeds_note
+from experiments.plots.style import PAGE_INCHES, Axes, Look, band_top, legend, seeds_note
 
 TITLE = "Metrics against the swept option"
 KEYS = (
@@ -35,7 +36,7 @@ class Data:
     values: list[Any]
     fixed: dict[str, Any]
     curves: dict[str, list[tuple[Look, Float, Float, Float]]]
-    seeds: int
+    seeds: tuple[int, ...]
 
     @property
     def numeric(self) -> bool:
@@ -85,7 +86,7 @@ def data(
     by_arm = [{a["name"]: a for a in g["arms"]} for g in chosen]
     names = [n for n in looks if any(n in arms for arms in by_arm)]
     curves = {key: [_curve(key, n, by_arm, looks[n], window) for n in names] for key in KEYS}
-    seeds = min((len(a["seeds"]) for arms in by_arm for a in arms.values()), default=0)
+    seeds = tuple(len(a["seeds"]) for arms in by_arm for a in arms.values() if a["seeds"])
     return Data(axis, values, rest, curves, seeds)
 
 
@@ -95,16 +96,24 @@ def draw(data: Data, axes: Axes) -> None:
     log = data.numeric and x[0] > 0 and x[-1] / x[0] >= 8
     for key, curves in data.curves.items():
         ax, column = axes[key], by_key(key)
+        top = band_top(
+            [c[1] for c in curves], [c[3] for c in curves], 100.0 if column.unit == "%" else math.inf
+        )
+        # Milliseconds in the tens of thousands are read as seconds.
+        factor, unit = (0.001, "s") if column.unit == "ms" and top >= 10_000 else (1.0, column.unit)
         for look, mean, low, high in curves:
-            ax.fill_between(x, low, high, color=look.color, alpha=0.16, linewidth=0)
-            ax.plot(x, mean, color=look.color, linestyle=look.dash, marker=look.marker, markersize=3)
-        ax.set_title(f"{column.label} ({column.unit})", fontweight="normal")
+            ax.fill_between(x, factor * low, factor * high, color=look.color, alpha=0.13, linewidth=0)
+            ax.plot(
+                x, factor * mean, color=look.color, linestyle=look.dash, marker=look.marker, markersize=3.5,
+                mfc="none" if look.offline else look.color,
+            )  # fmt: skip
+        ax.set_title(f"{column.label} ({unit})", fontweight="normal")
         if log:
             ax.set_xscale("log")
         ax.xaxis.set_major_locator(FixedLocator(x.tolist()))
         ax.xaxis.set_minor_locator(NullLocator())
         ax.xaxis.set_major_formatter(FuncFormatter(_tick(x, data.values)))
-        ax.set_ylim(bottom=0)
+        ax.set_ylim(0, factor * top)
     for key in KEYS[3:]:
         axes[key].set_xlabel(data.axis)
     axes[KEYS[0]].set_ylabel(seeds_note(data.seeds))
