@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from policies.api import HostInfo, RequestView, WorkflowView
@@ -10,7 +9,6 @@ from policies.registry import PolicySet
 from policies.views import Forecast
 from sim.engine import Engine
 from sim.log import RunLog
-from sim.oracle import RecordedOracle
 from sim.request import Request
 from traces.schema import Workload
 
@@ -26,15 +24,14 @@ class Cluster:
         policies: PolicySet,
         host: HostInfo,
         log: RunLog,
-        oracle: RecordedOracle | None,
+        engines: list[Engine],
     ) -> None:
-        self.engines: list[Engine] = []
+        self.engines = engines
         self._prompt: list[int] = workload.prompt_tokens.tolist()
         self._output: list[int] = workload.output_tokens.tolist()
         self._workflow: list[int] = workload.stage_workflow.tolist()
         self._agent: list[int] = workload.stage_agent.tolist()
         self._log = log
-        self._oracle = oracle
         self._router = policies.router
         self._router_state: Any = policies.router.new_state(host)
         self._predictor = policies.predictor
@@ -77,6 +74,3 @@ class Cluster:
         forecast = Forecast(workflow, now_ns, probability)
         for engine in self.engines:
             engine.forecast(forecast)
-
-
-DoneCallback = Callable[[Request, bool], None]

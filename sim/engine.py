@@ -56,9 +56,11 @@ class Engine:
         *,
         lone: bool,
         oracle: RecordedOracle | None = None,
+        check: Callable[[Engine], None] | None = None,
     ) -> None:
         self.env = env
         self._oracle = oracle
+        self._check = check
         self.index = index
         self.config = config
         self.profile = profile
@@ -77,9 +79,10 @@ class Engine:
         self._by_priority = config.queue == "priority"
         self.evictor = evictor
         self.tree = RadixCache(paths, evictor, evictor.new_state(host), whole_leaves=self._radix)
-        # A policy whose order changes with time (a TTL) must be asked at every step.
-        self._timeless = type(evictor).next_deadline is Evictor.next_deadline
-        self._bulk_evict = not self._radix and self._timeless and host_tier is None
+        # A policy whose order changes with time (a TTL) or with the size of what is left must be asked at every step.
+        kind = type(evictor)
+        steady = kind.next_deadline is Evictor.next_deadline and kind.shrink is Evictor.shrink
+        self._bulk_evict = not self._radix and steady and host_tier is None
         self.bucketer = bucketer
         self._bucket_state = bucketer.new_state(host)
         self._captured = bucketer.plan(host)
@@ -91,7 +94,7 @@ class Engine:
         self.batch = DecodeBatch(config.block_tokens)
         self.waiting_heap: list[tuple[int, int, int, Request]] = []
         self.running_requests: dict[int, Request] = {}
-        self._prefilling: list[Request] = []
+        self.prefilling: list[Request] = []
         self._loading = 0
         self.private_blocks = 0
         self.queued_tokens = 0
@@ -150,6 +153,11 @@ class Engine:
         )
         return self.tree.find(self.paths.prompt_segment[request.stage], blocks)[1] * self._block_tokens
 
+    @property
+    def settled_ns(self) -> int:
+        """Time before which this replica logs no further step or eviction."""
+        return (self._start_ps if self._timer is not None else self.env.now) // PS_PER_NS
+
     # -- what happens to it ----------------------------------------------------------------------------------------
 
     def submit(self, request: Request) -> None:
@@ -196,10 +204,10 @@ class Engine:
     def stop(self) -> None:
         """Account the steps that ended by now; the rest of the stretch and every open request stay incomplete."""
         if self._timer is not None:
+            self._settle(self._steps_begun())
             self._timer = None
             ended = self._steps_ended_by(self.env.now)
             if ended:
-                self._settle(ended)
                 self._close_stretch(ended)
                 self.batch.advance(ended)
         for request in list(self.running_requests.values()):
@@ -255,6 +263,8 @@ class Engine:
         """Choose what the next step does and set its timer; a stretch of steps if nothing can change meanwhile."""
         if self._paused:
             return
+        if self._check is not None:
+            self._check(self)
         batch = self.batch
         phases, size = batch.phases, self._block_tokens
         preempted = False
@@ -265,14 +275,15 @@ class Engine:
             preempted = True
         self._begin_stretch()
         seats = len(self.running_requests) < self.config.max_num_seqs
-        if self._prefilling or (self.waiting_heap and seats and not preempted):
+        if self.prefilling or (self.waiting_heap and seats and not preempted):
             self._settle(1)  # decodes come first, also for memory
             chunks = self._schedule_prefills(self._max_tokens - batch.seqs, not preempted)
             if chunks:
                 self._plan_mixed(chunks, need)
                 return
         if batch.seqs:
-            self._plan_decode(need)
+            # Who was just preempted may fit again at the next step, which must therefore be planned.
+            self._plan_decode(need, alone=preempted)
 
     def _begin_stretch(self) -> None:
         tree = self.tree
@@ -285,7 +296,7 @@ class Engine:
         self._active_before = self.private_blocks + tree.protected_blocks
         self._cached_before = tree.resident_blocks - tree.protected_blocks
 
-    def _plan_decode(self, need: int) -> None:
+    def _plan_decode(self, need: int, *, alone: bool) -> None:
         batch = self.batch
         seqs = batch.seqs
         tokens, extra_ps, graph = self._graph(BatchShape(seqs, 1, seqs, 0, batch.context_tokens))
@@ -299,7 +310,7 @@ class Engine:
             self._active_before = self.private_blocks + tree.protected_blocks - need
             self._cached_before = tree.resident_blocks - tree.protected_blocks
         self._n = 1
-        if self.config.fast_forward:
+        if self.config.fast_forward and not alone:
             self._n = max(1, batch.steps_within(available, batch.steps_to_finish()))
         self._first_ps = (
             self._linear[tokens]
@@ -437,7 +448,7 @@ class Engine:
 
     def _schedule_prefills(self, budget: int, admit: bool) -> list[tuple[Request, int]]:
         chunks: list[tuple[Request, int]] = []
-        for request in self._prefilling:
+        for request in self.prefilling:
             if budget <= 0:
                 return chunks
             budget -= self._add_chunk(request, budget, chunks)
@@ -455,7 +466,7 @@ class Engine:
                 self._oracle.admitted(request.stage)
             if self.host_tier is not None and self._load_back(request):
                 continue
-            self._prefilling.append(request)
+            self.prefilling.append(request)
             budget -= self._add_chunk(request, budget, chunks)
         return chunks
 
@@ -556,7 +567,7 @@ class Engine:
                 self._publish(
                     request, request.computed_tokens // self._block_tokens, self.env.now // PS_PER_NS
                 )
-                self._prefilling.append(request)
+                self.prefilling.append(request)
                 if self._timer is None:
                     self._request_plan()
                 else:
@@ -574,7 +585,7 @@ class Engine:
             self._publish(request, request.computed_tokens // self._block_tokens, now // PS_PER_NS)
         if request.computed_tokens < request.target_tokens:
             return
-        self._prefilling.remove(request)
+        self.prefilling.remove(request)
         if request.output_tokens == 0:
             self._finish(request)
             return
@@ -687,8 +698,8 @@ class Engine:
         computed = True
         if request.join_step >= 0:
             self.batch.leave(request)
-        elif request in self._prefilling:
-            self._prefilling.remove(request)
+        elif request in self.prefilling:
+            self.prefilling.remove(request)
         else:
             computed = False  # its copy from the host has not arrived
         # vLLM frees blocks into the cache's queue, where they may still be hit; a radix tree drops what is private.

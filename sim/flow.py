@@ -72,8 +72,8 @@ class Flow:
             self.ended.succeed()
             return
         if self._arrival_ps is None:
-            for _ in range(min(self._load.concurrency, self.total)):
-                self._begin(self._take())
+            for workflow in [self._take() for _ in range(min(self._load.concurrency, self.total))]:
+                self._begin(workflow)
         else:
             self._after(self._arrival_ps[0], self._arrive)
 
@@ -166,7 +166,8 @@ class Flow:
             self.ended.succeed()
         elif self._arrival_ps is None and self._next < self.total:
             # At this very instant, but after whatever ends now has been accounted.
-            self._after(0, lambda _: self._begin(self._take()))
+            following = self._take()
+            self._after(0, lambda _: self._begin(following))
 
     def _row(self, workflow: int, finished_ps: int) -> None:
         started = self._started_ps[workflow] // PS_PER_NS

@@ -5,7 +5,7 @@ A fast-forwarded stretch is one buffered row and is expanded to its steps here, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -19,6 +19,8 @@ from traces.tables import SCHEMAS
 
 _FLUSH_ROWS = 20_000
 _FLUSH_STEPS = 200_000
+_GROUP_ROWS = 1 << 17
+_END_OF_TIME = 1 << 62
 
 
 class Sink(Protocol):
@@ -56,9 +58,13 @@ class MemorySink:
 
 
 class ParquetSink:
-    """Streams the log to `<directory>/<table>.parquet`; every table exists after the block ends."""
+    """Streams the log to `<directory>/<table>.parquet`; every table exists after the block ends.
+
+    Row groups have a fixed size, so that the bytes do not depend on when buffers were flushed.
+    """
 
     def __init__(self, directory: Path) -> None:
+        self._pending: dict[str, list[pa.Table]] = {name: [] for name in SCHEMAS}
         self._writers = {
             name: pq.ParquetWriter(
                 directory / f"{name}.parquet",
@@ -72,7 +78,17 @@ class ParquetSink:
 
     def write(self, table: str, rows: pa.Table) -> None:
         """Append rows to a table."""
-        self._writers[table].write_table(rows)
+        pending = self._pending[table]
+        pending.append(rows)
+        if sum(part.num_rows for part in pending) >= _GROUP_ROWS:
+            self._write_groups(table, whole_only=True)
+
+    def _write_groups(self, table: str, *, whole_only: bool) -> None:
+        rows = pa.concat_tables(self._pending[table]).unify_dictionaries().combine_chunks()
+        whole = rows.num_rows - rows.num_rows % _GROUP_ROWS if whole_only else rows.num_rows
+        self._writers[table].write_table(rows.slice(0, whole), row_group_size=_GROUP_ROWS)
+        rest = rows.slice(whole)
+        self._pending[table] = [rest] if rest.num_rows else []
 
     def __enter__(self) -> ParquetSink:
         return self
@@ -80,31 +96,35 @@ class ParquetSink:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for writer in self._writers.values():
+        for table, writer in self._writers.items():
+            if kind is None and self._pending[table]:
+                self._write_groups(table, whole_only=False)
             writer.close()
 
 
 class RunLog:
-    """Buffers rows and hands them to a sink. Every `add_*` mutates; `close` flushes the rest.
+    """Buffers rows and hands them to a sink. Every method but `__init__` mutates; `close` flushes the rest.
 
-    `requests`, `blocks`, `decisions`, `branches`, `workflows` take tuples in the order of the schema, dictionary columns
-    as strings. `stretch` takes what `_expand` needs for n >= 1 equal-shaped steps.
+    `settled_ns` returns the time before which no replica will log another step or eviction. Rows of `steps` and
+    `blocks` leave in order of (time, replica), so the log does not tell when a stretch was accounted.
     """
 
-    def __init__(self, sink: Sink, block_tokens: int) -> None:
+    def __init__(self, sink: Sink, block_tokens: int, settled_ns: Callable[[], int]) -> None:
         self._sink = sink
         self._block_tokens = block_tokens
+        self._settled_ns = settled_ns
         self._rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in SCHEMAS}
-        self._stretches = self._rows["steps"]
+        self._held: dict[str, pa.Table] = {}
+        self._stretches: list[tuple[int, ...]] = []
         self._phases: list[list[int]] = []
         self._steps = 0
 
     def add(self, table: str, row: tuple[Any, ...]) -> None:
-        """Append one row."""
+        """Append one row of any table but `steps`, in the order of its schema, dictionary columns as strings."""
         rows = self._rows[table]
         rows.append(row)
         if len(rows) >= _FLUSH_ROWS:
-            self._flush(table)
+            self._flush(table, self._settled_ns())
 
     def stretch(self, row: tuple[int, ...], phases: list[int], steps: int) -> None:
         """Append a stretch of `steps` steps: (replica, n, start_ps, first_ps, growth_ps, decode, continuing,
@@ -113,35 +133,53 @@ class RunLog:
         `active` and `cached` hold before the stretch allocates; `phases` is the batch's block phases.
         """
         self._stretches.append(row)
-        self._phases.append(phases[:] if steps > 1 else phases[:])
+        self._phases.append(phases[:])
         self._steps += steps
         if self._steps >= _FLUSH_STEPS or len(self._stretches) >= _FLUSH_ROWS:
-            self._flush_steps()
+            self._flush_steps(self._settled_ns())
 
     def close(self) -> None:
         """Flush everything."""
-        self._flush_steps()
-        for table, rows in self._rows.items():
-            if rows:
-                self._flush(table)
+        self._flush_steps(_END_OF_TIME)
+        for table in SCHEMAS:
+            self._flush(table, _END_OF_TIME)
 
-    def _flush(self, table: str) -> None:
+    def _flush(self, table: str, settled_ns: int) -> None:
         rows = self._rows[table]
+        if not rows and table not in self._held:
+            return
         schema = SCHEMAS[table]
-        self._sink.write(
-            table,
-            pa.table(
-                [_column(f, v) for f, v in zip(schema, zip(*rows, strict=True), strict=True)], schema=schema
-            ),
-        )
+        columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
+        batch = pa.table([_column(f, v) for f, v in zip(schema, columns, strict=True)], schema=schema)
         rows.clear()
+        if table == "blocks":
+            self._in_order(table, batch, "time_ns", settled_ns)
+        else:
+            self._sink.write(table, batch)
 
-    def _flush_steps(self) -> None:
-        if self._stretches:
-            self._sink.write("steps", _expand(self._stretches, self._phases, self._block_tokens))
+    def _flush_steps(self, settled_ns: int) -> None:
+        if self._stretches or "steps" in self._held:
+            batch = SCHEMAS["steps"].empty_table()
+            if self._stretches:
+                batch = _expand(self._stretches, self._phases, self._block_tokens)
             self._stretches.clear()
             self._phases.clear()
             self._steps = 0
+            self._in_order("steps", batch, "start_ns", settled_ns)
+
+    def _in_order(self, table: str, batch: pa.Table, time: str, settled_ns: int) -> None:
+        held = self._held.pop(table, None)
+        if held is not None:
+            batch = pa.concat_tables([held, batch])
+        start, replica = batch[time].to_numpy(), batch["replica"].to_numpy()
+        if np.any(start[1:] < start[:-1]) or np.any(replica != replica[:1]):
+            batch = batch.take(pa.array(np.lexsort((replica, start))))
+            start = batch[time].to_numpy()
+        final = int(np.searchsorted(start, settled_ns, side="left"))
+        if final < batch.num_rows:
+            self._held[table] = batch.slice(final)
+        if final:
+            self._sink.write(table, batch.slice(0, final))
 
 
 def _column(field: pa.Field, values: Iterable[Any]) -> pa.Array:

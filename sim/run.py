@@ -12,6 +12,7 @@ import simpy
 from policies.costs import Profile
 from policies.registry import PolicySet, load
 from policies.views import HostInfo
+from sim.check import check_engine
 from sim.clock import PS_PER_NS, PS_PER_S
 from sim.cluster import Cluster
 from sim.config import SimConfig
@@ -57,10 +58,12 @@ def simulate(
     *,
     kv_blocks: int,
     progress: Callable[[int, int], None] | None = None,
+    check: bool = False,
 ) -> RunStats:
     """Run the simulation and write its log to `sink`. Deterministic in its arguments.
 
     kv_blocks: KV blocks of one replica (see `calibration.memory`). progress: called with (workflows done, all).
+    check: verify every replica's books at every step (slow; raises AssertionError).
     Raises InputError when a policy needs what a simulator cannot give or the load does not fit the workload.
     """
     missing = policies.needs() - _SERVED
@@ -74,7 +77,7 @@ def simulate(
     collecting = gc.isenabled()
     gc.disable()  # the model makes no reference cycles, and a collection walks every live object
     try:
-        return _run(workload, profile, policies, config, sink, kv_blocks, progress, paths, oracle)
+        return _run(workload, profile, policies, config, sink, kv_blocks, progress, paths, oracle, check)
     finally:
         if collecting:
             gc.enable()
@@ -90,10 +93,12 @@ def _run(
     progress: Callable[[int, int], None] | None,
     paths: PrefixPaths,
     oracle: RecordedOracle | None,
+    check: bool,
 ) -> RunStats:
     engine = config.engine
     env = simpy.Environment(initial_time=0)
-    log = RunLog(sink, engine.block_tokens)
+    engines: list[Engine] = []
+    log = RunLog(sink, engine.block_tokens, lambda: min(e.settled_ns for e in engines))
     host_blocks = int(config.host_tier.ratio * kv_blocks)
     host = HostInfo(
         profile=profile,
@@ -107,7 +112,7 @@ def _run(
         seed=config.seed,
         oracle=oracle,
     )
-    cluster = Cluster(workload, policies, host, log, oracle)
+    cluster = Cluster(workload, policies, host, log, engines)
     flow = Flow(env, workload, config.load, config.seed, cluster, log, progress)
     counts = {"requests": 0, "rejected": 0}
 
@@ -126,7 +131,7 @@ def _run(
         cluster.engines.append(
             Engine(
                 env, index, engine, profile, host, policies.evictor, policies.bucketer, paths, kv_blocks, tier, log, done,
-                lone=config.replicas == 1, oracle=oracle,
+                lone=config.replicas == 1, oracle=oracle, check=check_engine if check else None,
             )
         )  # fmt: skip
     _schedule_fault(env, config, cluster)
