@@ -32,7 +32,7 @@ def describe(workload: Workload, engine_block_tokens: int = ENGINE_BLOCK_TOKENS)
         "workflows": w.n_workflows,
         "stages": {name: int(np.count_nonzero(w.stage_kind == kind)) for kind, name in _KINDS.items()},
         "requests": w.n_requests,
-        "agents": _agents(w, llm),
+        "requests_per_agent": _agents(w, llm),
         "prompt_tokens": spread(w.prompt_tokens[llm]),
         "output_tokens": spread(w.output_tokens[llm]),
         "tool_ms": spread(w.stage_duration_ns[w.stage_kind == StageKind.TOOL] / 1e6),

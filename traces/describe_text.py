@@ -23,8 +23,8 @@ def render(described: dict[str, Any]) -> str:
             out.append(f"{name:<22}" + "".join(f"{_figure(d[name][c]):>13}" for c in _COLUMNS))
     out += ["", _arrivals(d["arrivals"]), *_reuse(d["prefix_reuse"])]
     out.append(f"output token ids: {'yes' if d['output_ids'] else 'no'}")
-    if d["agents"]:
-        out.append("agents: " + _counts(d["agents"]))
+    if d["requests_per_agent"]:
+        out.append("requests per agent: " + _counts(d["requests_per_agent"]))
     out += ["", *_provenance(d["provenance"])]
     out += [f"warning: {w}" for w in d["warnings"]]
     return "\n".join(out)

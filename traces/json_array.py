@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from traces.errors import InputError, at
-from traces.reading import MAX_FILE_BYTES, MAX_LINE_BYTES, kind_of, no_constant, open_bytes, read_some
+from traces.reading import (
+    MAX_FILE_BYTES,
+    MAX_LINE_BYTES,
+    json_reason,
+    kind_of,
+    no_constant,
+    open_bytes,
+    read_some,
+)
 
 _BLANK = " \t\r\n"
 _CHUNK_BYTES = 1 << 20
@@ -78,8 +86,7 @@ class _Pieces:
                 # A value cut by the end of the buffer looks like a malformed one: read on and try again.
                 if self._more():
                     continue
-                reason = e.msg if isinstance(e, json.JSONDecodeError) else " ".join(str(e).split())
-                raise InputError(f"{at(self.path, self.line)}: not JSON: {reason}") from None
+                raise InputError(f"{at(self.path, self.line)}: not JSON: {json_reason(e)}") from None
             self.line += self.buffer.count("\n", self.position, end)
             self.position = end
             return value

@@ -109,7 +109,16 @@ def parse_json(text: bytes, path: Path, line: int | None = None) -> Any:
     except RecursionError:
         raise InputError(f"{at(path, line)}: JSON is nested too deeply") from None
     except (InvalidOperation, ValueError) as e:
-        raise InputError(f"{at(path, line)}: not JSON: {_one_line(e)}") from None
+        raise InputError(f"{at(path, line)}: not JSON: {json_reason(e)}") from None
+
+
+def json_reason(error: Exception) -> str:
+    """Return why JSON text was refused, in one line."""
+    if isinstance(error, json.JSONDecodeError):
+        return error.msg
+    if "integer string conversion" in str(error):  # Python's guard against numbers of thousands of digits
+        return "a number has too many digits"
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def shown(value: object) -> str:
@@ -162,16 +171,12 @@ def _readline(file: BinaryIO, path: Path, size: int) -> bytes:
 def _broken(path: Path, error: Exception) -> NoReturn:
     if isinstance(error, EOFError):
         raise InputError(f"{path}: gzip content is cut off") from None
-    raise InputError(f"{path}: gzip content is damaged: {_one_line(error)}") from None
+    raise InputError(f"{path}: gzip content is damaged: {json_reason(error)}") from None
 
 
 def no_constant(name: str) -> NoReturn:
     """Refuse NaN and Infinity, which Python's JSON reader would accept."""
     raise ValueError(f"{name} is not a number")
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 def text_lines(data: bytes, path: Path) -> Iterator[tuple[int, str]]:

@@ -1,5 +1,7 @@
 """Every malformed trace ends in one line: what was given, where, what is allowed."""
 
+# ruff: noqa: E501 - a table: one row, one line
+
 from __future__ import annotations
 
 import gzip
@@ -68,7 +70,7 @@ BAD: list[tuple[str, bytes, str]] = [
     ("cut.jsonl", lines(ONE) + b'{"timestamp": 0, "input_len', "F:2: not JSON at column 18: Unterminated string starting at"),
     ("list.jsonl", lines(ONE, [1]), "F:2: got a JSON list, expected an object"),
     ("nan.jsonl", lines(ONE | {"timestamp": float("nan")}), "F:1: not JSON: NaN is not a number"),
-    ("bits.jsonl", b'{"input_length": 1' + b"0" * 5000 + b"}\n", "F:1: not JSON: Exceeds the limit (4300 digits) for integer string conversion: value has 5001 digits; use sys.set_int_max_str_digits() to increase the limit"),
+    ("bits.jsonl", b'{"input_length": 1' + b"0" * 5000 + b"}\n", "F:1: not JSON: a number has too many digits"),
     ("lengthless.jsonl", lines(ONE, {"timestamp": 1, "hash_ids": []}), f"F:2: field 'input_length': missing, expected {TOKENS}"),
     ("typed.jsonl", lines(ONE | {"input_length": "600"}), f"F:1: field 'input_length': got '600', expected {TOKENS}"),
     ("bool.jsonl", lines(ONE | {"output_length": True}), f"F:1: field 'output_length': got true, expected {TOKENS}"),
