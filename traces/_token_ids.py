@@ -48,8 +48,11 @@ class KeyedIds:
         raise OverflowError("no free 32-bit id left")
 
 
-def block_units(ids: NDArray[np.uint32], block_tokens: int) -> NDArray[np.uint64]:
+def block_units(ids: NDArray[np.uint32] | NDArray[np.uint64], block_tokens: int) -> NDArray[np.uint64]:
     """Return uint64[len(ids) // block_tokens]: one id for each full block, equal for equal blocks."""
     full = len(ids) // block_tokens
-    blocks = ids[: full * block_tokens].reshape(full, block_tokens).astype(np.int64)
-    return draws.bits_array(0, "token-block", *blocks.T) if full else np.zeros(0, dtype=np.uint64)
+    mixed = draws.bits_array(0, "token-block", ids[: full * block_tokens].astype(np.int64))
+    weight = draws.bits_array(0, "token-block/place", np.arange(block_tokens)) | np.uint64(1)
+    # Sums modulo 2^64 of independent hashes, weighted by place: no order of tokens is lost.
+    units: NDArray[np.uint64] = (mixed.reshape(full, block_tokens) * weight).sum(axis=1, dtype=np.uint64)
+    return units
