@@ -32,8 +32,9 @@ class RunLog:
     Columns of names (dictionary columns) are queried with `select`. The log itself never changes.
     """
 
-    def __init__(self, source: _Source, name: str) -> None:
+    def __init__(self, source: _Source, name: str, kv_blocks: int | None = None) -> None:
         self.name = name
+        self._kv_blocks = kv_blocks
         self._source = source
         self._columns: dict[tuple[str, str], NDArray[Any]] = {}
 
@@ -95,7 +96,9 @@ class RunLog:
 
     @property
     def kv_blocks(self) -> int | None:
-        """KV blocks of one replica, where the writer of the log put them in the metadata of `steps`."""
+        """KV blocks of one replica: as given by the caller, else from the metadata of `steps`, else None."""
+        if self._kv_blocks is not None:
+            return self._kv_blocks
         value = (self._source.schema("steps").metadata or {}).get(KV_BLOCKS_KEY)
         return int(value) if value is not None else None
 
@@ -106,11 +109,12 @@ class RunLog:
         return max([0, *top]) + 1
 
 
-def read_run(directory: Path | str) -> RunLog:
+def read_run(directory: Path | str, kv_blocks: int | None = None) -> RunLog:
     """Open the run in `directory` (`requests.parquet`, ...); columns are read when asked for.
 
-    Raises InputError for a missing directory or file, a file that was cut off, another schema version or a
-    missing column.
+    kv_blocks: blocks of one replica's pool, for occupancy shares, where the log does not state them. Raises
+    InputError for a missing directory or file, a file that was cut off, another schema version or a missing
+    column.
     """
     root = Path(directory)
     if not root.is_dir():
@@ -118,17 +122,17 @@ def read_run(directory: Path | str) -> RunLog:
     source = _Files(root)
     for name in SCHEMAS:
         _check(source.schema(name), name, str(source.path(name)))
-    return RunLog(source, str(root))
+    return RunLog(source, str(root), kv_blocks)
 
 
-def from_tables(tables: dict[str, pa.Table], name: str = "memory") -> RunLog:
+def from_tables(tables: dict[str, pa.Table], name: str = "memory", kv_blocks: int | None = None) -> RunLog:
     """Wrap tables held in memory; one that is not given is empty. Raises InputError as `read_run` does."""
     for table in tables:
         _known(table, ())
     full = {t: tables[t] if t in tables else schema.empty_table() for t, schema in SCHEMAS.items()}
     for table, data in full.items():
         _check(data.schema, table, f"{name}: {table}")
-    return RunLog(_Memory(full), name)
+    return RunLog(_Memory(full), name, kv_blocks)
 
 
 class _Memory:
