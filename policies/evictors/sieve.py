@@ -28,14 +28,20 @@ class SieveRecord(Record):
 
 
 class SieveState:
-    """The evictable nodes at or ahead of the hand, and those behind it, each by place."""
+    """The evictable nodes ahead of the hand (or at it) and behind it, by place; all residents, newest first."""
 
-    __slots__ = ("ahead", "behind", "hand", "history")
+    __slots__ = ("ahead", "behind", "hand", "history", "newest")
 
     def __init__(self) -> None:
         self.history: History[SieveRecord] = History(SieveRecord)
         self.ahead: LazyHeap[CacheNode] = LazyHeap()
         self.behind: LazyHeap[CacheNode] = LazyHeap()
+        self.newest: LazyHeap[int] = LazyHeap()
+        self.hand = 0
+
+    def start_again(self) -> None:
+        """Move the hand from the newest end to the oldest. Mutates."""
+        self.ahead, self.behind = self.behind, self.ahead
         self.hand = 0
 
 
@@ -58,7 +64,8 @@ class Sieve(Evictor[SieveState]):
 
     def insert(self, state: SieveState, node: CacheNode, access: Access) -> None:
         """Take the newest place. Mutates state."""
-        state.history.insert(node)
+        place = state.history.insert(node).place
+        state.newest.set(node.id, -place, place)
 
     def hit(self, state: SieveState, node: CacheNode, access: Access) -> None:
         """Mark. Mutates state."""
@@ -76,13 +83,18 @@ class Sieve(Evictor[SieveState]):
 
     def split(self, state: SieveState, upper: CacheNode, lower: CacheNode) -> None:
         """Both parts stand where the whole stood. Mutates state."""
-        state.history.split(upper, lower)
+        place = state.history.split(upper, lower).place
+        state.newest.set(upper.id, -place, place)
 
     def remove(self, state: SieveState, node: CacheNode) -> None:
         """Leave the queue, mark the parent if the node was hit. Mutates state."""
         state.ahead.discard(node.id)
         state.behind.discard(node.id)
+        state.newest.discard(node.id)
         state.history.remove(node)
+        # The hand moves to the next newer node; behind the newest there is none, and it starts again.
+        if (state.newest.peek() or 0) < state.hand:
+            state.start_again()
 
     def next_victim(self, state: SieveState, now_ns: int) -> CacheNode | None:
         """Move the hand to the next unmarked node and return it. Mutates state."""
@@ -92,8 +104,7 @@ class Sieve(Evictor[SieveState]):
             if node is None:
                 if not len(state.behind):
                     return None
-                state.ahead, state.behind = state.behind, state.ahead
-                state.hand = 0
+                state.start_again()
                 continue
             record = records[node.id]
             state.hand = record.place
