@@ -77,8 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             from experiments import fuzz
 
             return int(fuzz.main(words[1:]))
-        arguments = parser().parse_args(words)
-        return _dispatch(arguments)
+        return _dispatch(_parsed(words))
     except InputError as e:
         print(f"error: {e}", file=sys.stderr)
         return 2
@@ -88,6 +87,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of our output left (`| head`): no error, but Python must not flush into it again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def _parsed(words: list[str]) -> argparse.Namespace:
+    arguments, rest = parser().parse_known_args(words)
+    # argparse gives up on words that come after an option: `bench sim --workload F seeds=1`.
+    stray = [w for w in rest if w.startswith("-") or not hasattr(arguments, "overrides")]
+    if stray:
+        raise InputError(f"{arguments.command}: unknown argument {stray[0]!r} (see --help)")
+    if rest:
+        arguments.overrides += rest
+    return arguments
 
 
 def _dispatch(a: argparse.Namespace) -> int:

@@ -210,7 +210,8 @@ def _workload(ref: WorkloadRef, block_tokens: int) -> dict[str, Any]:
 
 def _profile(point: Point) -> dict[str, Any]:
     p = point.profile
-    return {"name": p.name, "digest": point.profile_digest, "identity": p.identity, "error": p.error}
+    said = {"notes": p.provenance["notes"]} if p.provenance.get("notes") else {}
+    return {"name": p.name, "digest": point.profile_digest, "identity": p.identity, "error": p.error, **said}
 
 
 def _notes(points: Sequence[Point]) -> list[str]:

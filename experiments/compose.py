@@ -55,7 +55,7 @@ def compose(words: Sequence[str], experiment: str = DEFAULT_EXPERIMENT) -> Compo
         values.pop(option, None)
     notes: tuple[str, ...] = ()
     if given.engine_args is not None:
-        notes = _engine_args(given.engine_args, values)
+        notes = _engine_args(given, values)
     for name, value in given.values.items():
         put(values, name, value)
     policies |= given.policies
@@ -147,18 +147,23 @@ def _choices(
     return out
 
 
-def _engine_args(text: str, values: dict[str, Any]) -> tuple[str, ...]:
-    """Put what `vllm serve` arguments say into the options; return what they say and we do not model."""
-    from calibration import vllm_args
+def _engine_args(given: Given, values: dict[str, Any]) -> tuple[str, ...]:
+    """Put what `vllm serve` arguments say into the options; return what they say and we do not model.
 
-    parsed = vllm_args.parse(text)
-    for name, value in parsed.engine.items():
-        put(values, f"engine.{name}", value)
-    for name in ("model", "tp", "precision"):
-        value = getattr(parsed, name)
-        if value is not None:
-            values[name] = value
-    return tuple(parsed.notes)
+    They describe a whole engine: what they leave out is vLLM's default, whatever the config file says.
+    Mutates `values`.
+    """
+    from calibration import vllm_args
+    from calibration.catalog import parts
+
+    profile = given.values.get("profile", values.get("profile"))
+    named = profile is not None and "--" in profile and "/" not in profile
+    gpu = given.values.get("gpu") or values.get("gpu") or (parts(profile)["gpu"] if named else "H200")
+    parsed = vllm_args.parse(str(given.engine_args), gpu)
+    values["engine"] = dict(parsed.engine)
+    said = {"model": parsed.model, "tp": parsed.tp, "precision": parsed.precision}
+    values |= {name: value for name, value in said.items() if value is not None}
+    return tuple(f"engine arguments: {note}" for note in parsed.notes)
 
 
 def put(values: dict[str, Any], name: str, value: Any) -> None:

@@ -24,10 +24,25 @@ class WorkloadRef:
     format: str | None = None
 
 
-@functools.lru_cache(maxsize=4)
 def open_workload(ref: WorkloadRef) -> Workload:
     """Return the workload; raises InputError for an unknown name, a missing file or a malformed one."""
+    return _open(ref, _stamp(ref))
+
+
+def _stamp(ref: WorkloadRef) -> tuple[int, int]:
+    """Return what changes when a file is written again, so that a cache never answers for an older one."""
+    try:
+        stat = Path(ref.name).stat()
+    except OSError:
+        return (0, 0)
+    return (stat.st_mtime_ns, stat.st_size)
+
+
+@functools.lru_cache(maxsize=4)
+def _open(ref: WorkloadRef, stamp: tuple[int, int]) -> Workload:
     from traces import workloads
+
+    del stamp
 
     if ref.name in workloads.names() and ref.format is None:
         return workloads.open(ref.name)
@@ -41,7 +56,6 @@ def open_workload(ref: WorkloadRef) -> Workload:
     return workloads.open(ref.name)  # raises, with the nearest name
 
 
-@functools.lru_cache(maxsize=2)
 def prepared(ref: WorkloadRef, load: LoadConfig, seed: int) -> Workload:
     """Return the workflows that a run starts, in their order.
 
@@ -49,9 +63,14 @@ def prepared(ref: WorkloadRef, load: LoadConfig, seed: int) -> Workload:
     and under drawn arrivals the seed draws the order, and more workflows than the trace holds are copies
     whose private tokens are re-keyed, so that no reuse is invented.
     """
+    return _prepared(ref, _stamp(ref), load, seed)
+
+
+@functools.lru_cache(maxsize=2)
+def _prepared(ref: WorkloadRef, stamp: tuple[int, int], load: LoadConfig, seed: int) -> Workload:
     from traces import resample
 
-    workload = open_workload(ref)
+    workload = _open(ref, stamp)
     held = workload.n_workflows
     if held == 0:
         raise InputError(f"workload={ref.name}: holds no workflow")
@@ -78,41 +97,31 @@ def seeds_matter(load: LoadConfig) -> bool:
 
 
 def open_profile(chosen: Settings) -> Profile:
-    """Return the profile that the options name; raises InputError with the nearest name.
+    """Return the profile that the options name; InputError with the nearest name, or the arithmetic.
 
-    `model` may be a config.json, for a roofline profile. gpu, tp, model and precision replace those parts of
-    the named profile's identity.
+    gpu, tp, model and precision replace those parts of the named profile. `model` may be a config.json (or
+    its folder): that, and what no profile was made for, is priced by a roofline that says so.
     """
-    from calibration import catalog
+    from calibration import catalog, roofline
+    from calibration.models import MODELS
 
     parts = {k: v for k in ("gpu", "tp", "model", "precision") if (v := getattr(chosen, k)) is not None}
-    if chosen.model is not None and (chosen.model.endswith(".json") or Path(chosen.model).is_file()):
-        return _roofline(Path(chosen.model), chosen)
     if chosen.profile is None and "model" not in parts:
-        raise InputError("profile=null: name a profile (`python -m experiments list profiles`), or a model")
+        raise InputError("profile=null: name a profile (`python -m experiments list profiles`) or a model")
     if not parts:
         return catalog.open(str(chosen.profile))
-    identity: dict[str, Any] = {"gpu": "H200", "tp": 1, "precision": "bf16"}
+    identity: dict[str, Any] = {"gpu": "H200", "tp": 1, "precision": None}
     if chosen.profile is not None:
-        identity = dict(catalog.open(chosen.profile).identity)
+        identity |= catalog.open(chosen.profile).identity
     identity |= parts
-    wanted = {
-        "gpu": str(identity["gpu"]),
-        "tp": int(identity["tp"]),
-        "model": str(identity["model"]).rsplit("/", 1)[-1],
-        "precision": str(identity["precision"]),
-    }
-    found = catalog.find(**wanted)
-    if not found:
-        said = " ".join(f"{k}={v}" for k, v in wanted.items())
-        close = catalog.find(model=wanted["model"])
-        raise InputError(f"no profile for {said}; this model has {', '.join(close)}")
-    return catalog.open(found[0])
-
-
-def _roofline(path: Path, chosen: Settings) -> Profile:
-    from calibration import roofline
-
-    return roofline.profile(
-        path, gpu=chosen.gpu or "H200", tp=chosen.tp or 1, precision=chosen.precision or "bf16"
-    )
+    gpu, tp, model = str(identity["gpu"]), int(identity["tp"]), str(identity["model"])
+    if model.endswith(".json") or (Path(model) / "config.json").is_file():
+        return roofline.profile(model, gpu=gpu, tp=tp, precision=chosen.precision)
+    model = model.rsplit("/", 1)[-1]
+    if model in MODELS and model not in {catalog.parts(n)["model"] for n in catalog.names()}:
+        return roofline.profile(model, gpu=gpu, tp=tp, precision=chosen.precision)
+    found = catalog.find(gpu=gpu, model=model, precision=identity["precision"])
+    exact = [n for n in found if catalog.parts(n)["tp"] == str(tp)]
+    if exact:
+        return catalog.open(exact[0])
+    return roofline.profile(model, gpu=gpu, tp=tp, precision=identity["precision"])

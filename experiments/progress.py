@@ -7,6 +7,7 @@ import time
 from typing import Any, TextIO
 
 LINE_EVERY_S = 5.0
+BAR_EVERY_S = 0.1
 
 
 class Progress:
@@ -50,11 +51,13 @@ class Progress:
             self._bar.n = min(done, self.total)
             if self._failed:
                 self._bar.set_description_str(f"simulating ({self._failed} failed)", refresh=False)
-            self._bar.update(0)
-            return
         now = time.monotonic()
-        if force or now - self._last >= LINE_EVERY_S:
-            self._last = now
+        if not force and now - self._last < (LINE_EVERY_S if self._bar is None else BAR_EVERY_S):
+            return
+        self._last = now
+        if self._bar is not None:
+            self._bar.refresh()
+        else:
             failed = f", {self._failed} failed" if self._failed else ""
             percent = 100 * done / self.total
             text = f"{self._finished}/{self.total} runs{failed}, {percent:.0f} %, {now - self._began:.0f} s"

@@ -35,7 +35,9 @@ def run(words: Sequence[str], *, dry_run: bool = False, task: Task = execute) ->
     return finish(plan, store, failures)
 
 
-def run_missing(plan: Plan, jobs: Sequence[Job], chosen: Settings, store: Store, task: Task) -> dict[str, str]:
+def run_missing(
+    plan: Plan, jobs: Sequence[Job], chosen: Settings, store: Store, task: Task
+) -> dict[str, str]:
     """Run the jobs that the store lacks; return run_id -> reason for those that failed. Says what it does."""
     missing = [j for j in jobs if not store.has(j.run_id)]
     there = len(jobs) - len(missing)
