@@ -61,7 +61,8 @@ def compose(folder: Path, stem: str, shard: Shard) -> Steps:
     decode = rows.prefill_chunk.to_numpy() == 0
     tokens = np.where(decode, rows.n_decode, rows.prefill_chunk).astype(float)
     seqs = np.where(decode, rows.n_decode, 1).astype(float)
-    context = np.where(decode, rows.n_decode * rows.kv_decode, rows.kv_prefill).astype(float)
+    # What a chunk reads of its own prefix is in its pairs.
+    context = np.where(decode, rows.n_decode * rows.kv_decode, 0).astype(float)
     pairs = rows.prefill_chunk * (rows.kv_prefill + rows.prefill_chunk / 2)
     us = (
         shard.model.layers * (np.interp(tokens, layer.index, layer) + rows.time_us.to_numpy())

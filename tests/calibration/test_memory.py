@@ -31,7 +31,7 @@ def test_kv_blocks_match_the_arithmetic_done_by_hand() -> None:
     capacity = kv_blocks(profile, EngineConfig(max_num_seqs=128, max_num_batched_tokens=2048))
     assert capacity.blocks == by_hand == 28_204
     assert capacity.source_text == (
-        "computed: 0.9 x 79.10 - weights 14.96 - activations 1.15 = 55.08 GiB a GPU"
+        "computed: 0.9 x 79.10 - weights 14.96 - activations 1.15 = 55.09 GiB a GPU"
         " / 2097152 bytes a block of 16"
     )
 
