@@ -192,19 +192,21 @@ def spread(places: Sequence[float], gap: float, low: float, high: float) -> list
     [0.5, 1.5, 5.0]
     """
     order = sorted(range(len(places)), key=lambda i: (places[i], i))
-    blocks: list[tuple[float, int]] = []  # (centre, members)
+
+    def centre(wanted: float, n: int) -> float:
+        return max(min(wanted, high - gap * (n - 1) / 2), low + gap * (n - 1) / 2)
+
+    blocks: list[tuple[float, int]] = []  # (mean of the places wanted, members)
     for i in order:
-        centre, n = places[i], 1
-        while blocks and blocks[-1][0] + gap * blocks[-1][1] / 2 > centre - gap * n / 2:
+        wanted, n = places[i], 1
+        while blocks and centre(wanted, n) - centre(*blocks[-1]) < gap * (n + blocks[-1][1]) / 2:
             before, m = blocks.pop()
-            centre, n = (before * m + centre * n) / (m + n), m + n
-        blocks.append((centre, n))
+            wanted, n = (before * m + wanted * n) / (m + n), m + n
+        blocks.append((wanted, n))
+    slots = [centre(c, n) + gap * (k - (n - 1) / 2) for c, n in blocks for k in range(n)]
     out = [0.0] * len(places)
-    slots = [c + gap * (k - (n - 1) / 2) for c, n in blocks for k in range(n)]
-    shift_up = max(low - slots[0], 0.0) if slots else 0.0
-    shift_down = max(slots[-1] - high, 0.0) if slots else 0.0
     for i, y in zip(order, slots, strict=True):
-        out[i] = y + shift_up - shift_down
+        out[i] = y
     return out
 
 
@@ -241,14 +243,18 @@ def inline_svg(figure: Figure, prefix: str, title: str) -> str:
     text = re.sub(r'href="#', f'href="#{prefix}-', text)
     for color, variable in css_variables().items():
         text = text.replace(color, f"var({variable})")
-    text = re.sub(r"font: ([0-9.]+px) 'DejaVu Sans'[^;\"]*", r"font-size: \1", text)
-    text = re.sub(
-        r"font: (\d+|bold) ([0-9.]+px) 'DejaVu Sans'[^;\"]*", r"font-weight: \1; font-size: \2", text
-    )
+    # The page's own font: matplotlib writes its family alone or, in other versions, within the shorthand.
+    text = re.sub(r"font-family: [^;\"]*; ?", "", text)
+    text = re.sub(r"font: ((?:bold |\d+ )?)([0-9.]+px) [^;\"]*", _font, text)
     width_height = re.compile(r'\s(?:width|height)="[0-9.]+pt"')
     head, rest = text.split(">", 1)
     label = title.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
     return f'{width_height.sub("", head)} role="img" aria-label="{label}">{rest}'
+
+
+def _font(found: re.Match[str]) -> str:
+    weight = found[1].strip()
+    return (f"font-weight: {weight}; " if weight else "") + f"font-size: {found[2]}"
 
 
 def css_variables() -> dict[str, str]:
