@@ -71,7 +71,8 @@ def report(path: Path = SERVING) -> dict[str, Any]:
     return {
         "fixed_us": fixed_us,
         "seq_us": seq_us,
-        "from": "vLLM 0.12, H100 SXM x2, Qwen3-32B (labelled fp8, timings fit bf16), 1,024 prompt tokens, concurrency 8 to 128",
+        "from": "vLLM 0.12, H100 SXM x2, Qwen3-32B (labelled fp8, timings fit bf16), "
+        "1,024 prompt tokens, concurrency 8 to 128",
         "provenance": {
             "rows": "calibration/data/serving.csv: measured means of aiconfigurator-core 0.12.0 (Apache-2.0)",
             "command": "python -m calibration overhead --write",
