@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from traces import io_hover
+from traces import formats, io_hover
 from traces._hover_flow import RETRIEVER_MS, retriever_ns
 from traces.errors import InputError
 from traces.schema import StageKind, Workload
@@ -162,3 +162,8 @@ def test_options_out_of_range_say_what_is_allowed(tmp_path: Path) -> None:
         io_hover.read(path, max_loops=9)
     with pytest.raises(InputError, match="system_tokens=0, expected at least 1"):
         io_hover.read(path, system_tokens=0)
+
+
+def test_a_folder_and_a_file_are_recognised_by_their_content(tmp_path: Path) -> None:
+    path = write(tmp_path, many(2))
+    assert formats.sniff(path) == formats.sniff(tmp_path) == "hover"

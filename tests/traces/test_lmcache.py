@@ -9,7 +9,7 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from traces import _tokenizer, io_lmcache
+from traces import _tokenizer, formats, io_lmcache
 from traces._token_ids import KeyedIds, block_units, content_key
 from traces.errors import InputError
 from traces.schema import StageKind, Workload
@@ -203,3 +203,8 @@ def test_a_ranks_file_tokenizes_by_its_merges(tmp_path: Path) -> None:
     tokens = [bytes([b]) for b in range(256)] + [b"ab", b"abc"]
     ranks.write_text("".join(f"{b64encode(t).decode()} {i}\n" for i, t in enumerate(tokens)))
     assert list(_tokenizer.load(str(ranks))("abcab!")) == [257, 256, ord("!")]
+
+
+def test_a_folder_and_a_file_are_recognised_by_their_content(tmp_path: Path) -> None:
+    folder = write(tmp_path, {"a": {"s": [(0, "x", "y")]}})
+    assert formats.sniff(folder) == formats.sniff(folder / "a" / "s.jsonl") == "lmcache"

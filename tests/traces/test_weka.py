@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from traces import io_weka
+from traces import formats, io_weka
 from traces.errors import InputError
 from traces.schema import StageKind, Workload
 
@@ -218,3 +218,8 @@ def test_an_empty_folder_says_which_files_it_looked_for(tmp_path: Path) -> None:
         io_weka.read(tmp_path)
     with pytest.raises(InputError, match="no such file or folder"):
         io_weka.read(tmp_path / "nowhere")
+
+
+def test_a_folder_and_a_file_are_recognised_by_their_content(tmp_path: Path) -> None:
+    folder = write(tmp_path, trace("a", [call(0, 1, [1])]))
+    assert formats.sniff(folder) == formats.sniff(folder / "t0.json") == "weka"

@@ -1,8 +1,7 @@
-"""`python -m traces.workloads NAME COPY [option=value ...]` embeds a public set again from a user's own copy.
+"""`python -m traces.workloads NAME COPY [option=value ...]` embeds a public set anew; maintainers run it.
 
-It writes NAME.workload and NAME.provenance.json. Maintainers run it; users need it only to check an embedded
-workload against its source: with `only=traces/workloads/data/NAME.workload` (the workflows to take from a
-copy that holds more) the digest is the one in the repository.
+It writes NAME.workload and NAME.provenance.json into this package. The provenance names the command that makes
+the same workload, of the same digest, from a user's own copy of the public set.
 """
 
 from __future__ import annotations
@@ -23,7 +22,9 @@ def embed(workload: Workload, folder: Path, options: dict[str, Any]) -> Path:
     """Write a workload and its provenance into `folder`, under the workload's name; return its path."""
     path = folder / f"{workload.name}{store.SUFFIX}"
     store.save(workload, path)
-    given = "".join(f" {k}={v}" for k, v in options.items())
+    # The embedded file itself says which workflows to take from a copy that holds more.
+    options = options | {"only": f"traces/workloads/data/{path.name}"}
+    given = "".join(f" --option {k}={v}" for k, v in options.items())
     said = {
         **workload.provenance,
         "name": workload.name,
@@ -31,7 +32,7 @@ def embed(workload: Workload, folder: Path, options: dict[str, Any]) -> Path:
         "stages": workload.n_stages,
         "requests": workload.n_requests,
         "digest": workload.digest(),
-        "command": f"python -m traces.workloads {workload.name} COPY_OF_THE_PUBLIC_SET{given}",
+        "command": f"python -m traces convert COPY_OF_THE_SET {path.name} --format {workload.name}{given}",
     }
     text = json.dumps(said, indent=1, ensure_ascii=False, sort_keys=True)
     store.write_whole(folder / f"{workload.name}{PROVENANCE_SUFFIX}", (text + "\n").encode())
@@ -46,7 +47,6 @@ def main(arguments: Sequence[str]) -> int:
         options = dict(a.split("=", 1) for a in arguments[2:])
         workload = formats.load(arguments[1], arguments[0], **options)
         shown = {k: Path(v).name if Path(v).exists() else v for k, v in options.items()}
-        shown |= {"only": f"{DATA.parent.parent.name}/workloads/data/{workload.name}{store.SUFFIX}"}
         print(embed(workload, DATA, shown), workload.digest())
     except InputError as e:
         print(e, file=sys.stderr)
