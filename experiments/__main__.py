@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -74,9 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if words and not words[0].startswith("-") and words[0] not in COMMANDS:
             raise InputError(nearest(words[0], COMMANDS, what="command"))
         if words[:1] == ["fuzz"]:
-            from experiments import fuzz
-
-            return int(fuzz.main(words[1:]))
+            return int(importlib.import_module("experiments.fuzz").main(words[1:]))
         return _dispatch(_parsed(words))
     except InputError as e:
         print(f"error: {e}", file=sys.stderr)

@@ -158,7 +158,7 @@ def _engine_args(given: Given, values: dict[str, Any]) -> tuple[str, ...]:
 
     profile = given.values.get("profile", values.get("profile"))
     named = profile is not None and "--" in profile and "/" not in profile
-    gpu = given.values.get("gpu") or values.get("gpu") or (parts(profile)["gpu"] if named else "H200")
+    gpu = given.values.get("gpu") or values.get("gpu") or (parts(str(profile))["gpu"] if named else "H200")
     parsed = vllm_args.parse(str(given.engine_args), gpu)
     values["engine"] = dict(parsed.engine)
     said = {"model": parsed.model, "tp": parsed.tp, "precision": parsed.precision}

@@ -115,18 +115,6 @@ OPTIONS: dict[str, Any] = typed.leaves(Settings)
 GROUPS = tuple(
     f.name for f in dataclasses.fields(Settings) if f.name in {o.split(".")[0] for o in OPTIONS if "." in o}
 )
-# What a run does not depend on, or depends on through its digest only.
-NOT_IDENTITY = (
-    "executor",
-    "slo",
-    "store",
-    "name",
-    "seeds",
-    "workload",
-    "workload_format",
-    "profile",
-    "model",
-)
 
 
 def settings(values: Mapping[str, Any]) -> Settings:
@@ -146,13 +134,10 @@ def settings(values: Mapping[str, Any]) -> Settings:
 
 
 def changed(chosen: Settings) -> dict[str, Any]:
-    """Return the options whose value is not the default, dotted name -> value; seeds as a list."""
+    """Return the options whose value is not the default, dotted name -> value, as far as they change results."""
     default = typed.flat(Settings())
-    return {
-        k: _plain(v)
-        for k, v in typed.flat(chosen).items()
-        if v != default[k] and not k.startswith("executor.")
-    }
+    shown = {k: v for k, v in typed.flat(chosen).items() if k != "store" and not k.startswith("executor.")}
+    return {k: _plain(v) for k, v in shown.items() if v != default[k]}
 
 
 def as_dict(chosen: Settings) -> dict[str, Any]:

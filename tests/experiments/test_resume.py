@@ -15,12 +15,12 @@ from experiments.__main__ import main
 from experiments.store import Store
 
 ROOT = Path(__file__).parents[2]
-SEEDS = 4
+SEEDS = 3
 
 
 @pytest.fixture
 def words(tmp_path: Path, monkeypatch) -> list[str]:
-    """A sweep of a second or two: two arms, two points, four seeds, 400 requests that share memory."""
+    """A sweep of a second or two: two arms, two points, three seeds, 400 requests that share memory."""
     rows = "".join(f"{i}.25,{500 + 37 * (i % 11)},{20 + i % 60}\n" for i in range(400))
     (tmp_path / "w.csv").write_text(f"arrival_s,prompt_tokens,output_tokens\n{rows}")
     monkeypatch.chdir(tmp_path)
