@@ -108,6 +108,20 @@ class LoadConfig:
 
 
 @dataclass(frozen=True)
+class AcceptConfig:
+    """Acceptance of drafted tokens where the trace holds no output token ids.
+
+    rate    probability that a drafted token is accepted, independent over positions (an assumption, and said so
+            in the report); traces with ids ignore it: they are replayed
+    """
+
+    rate: float = 0.0
+
+    def __post_init__(self) -> None:
+        _between(self, "accept", rate=(0.0, 1.0))
+
+
+@dataclass(frozen=True)
 class FaultConfig:
     """Faults to inject: replica `replica` pauses at `pause_at_s` for `pause_for_s`. No pause by default."""
 
@@ -127,6 +141,7 @@ class SimConfig:
     engine: EngineConfig = field(default_factory=EngineConfig)
     host_tier: HostTierConfig = field(default_factory=HostTierConfig)
     load: LoadConfig = field(default_factory=LoadConfig)
+    accept: AcceptConfig = field(default_factory=AcceptConfig)
     fault: FaultConfig = field(default_factory=FaultConfig)
     replicas: int = 1
     seed: int = 0

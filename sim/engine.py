@@ -26,6 +26,7 @@ from sim.kv.tiers import HostTier
 from sim.log import RunLog
 from sim.oracle import RecordedOracle
 from sim.request import Request
+from sim.speculate import Speculator
 from traces.tables import CACHE_EVENTS, REQUEST_STATUS
 
 _HIT, _INSERT, _EVICT = (CACHE_EVENTS.index(e) for e in ("hit", "insert", "evict"))
@@ -56,11 +57,13 @@ class Engine:
         *,
         lone: bool,
         oracle: RecordedOracle | None = None,
+        speculator: Speculator | None = None,
         check: Callable[[Engine], None] | None = None,
     ) -> None:
         self.env = env
         self._oracle = oracle
         self._check = check
+        self._speculator = speculator
         self.index = index
         self.config = config
         self.profile = profile
@@ -82,6 +85,7 @@ class Engine:
         # A policy whose order changes with time (a TTL) or with the size of what is left must be asked at every step.
         kind = type(evictor)
         steady = kind.next_deadline is Evictor.next_deadline and kind.shrink is Evictor.shrink
+        steady = steady and (oracle is None or lone)  # other replicas change what an oracle says
         self._bulk_evict = not self._radix and steady and host_tier is None
         self.bucketer = bucketer
         self._bucket_state = bucketer.new_state(host)
@@ -247,6 +251,7 @@ class Engine:
         self._settle(n)
         self._close_stretch(n)
         self.batch.advance(n)
+        self._verify()
         chunks, self._chunks = self._chunks, []
         for request, tokens in chunks:
             self._prefilled(request, tokens)
@@ -299,8 +304,13 @@ class Engine:
     def _plan_decode(self, need: int, *, alone: bool) -> None:
         batch = self.batch
         seqs = batch.seqs
-        tokens, extra_ps, graph = self._graph(BatchShape(seqs, 1, seqs, 0, batch.context_tokens))
         tree = self.tree
+        if self._speculator is not None:
+            self._settle(1)
+        drafted, draft_ps, width = self._draft(0)
+        tokens, extra_ps, graph = self._graph(
+            BatchShape(seqs, width, seqs + drafted, 0, batch.context_tokens)
+        )
         if self._bulk_evict:
             # Nothing can reorder the cache during the stretch, so its evictions are carried out when it ends.
             available = self._free_before + self._cached_before
@@ -310,14 +320,15 @@ class Engine:
             self._active_before = self.private_blocks + tree.protected_blocks - need
             self._cached_before = tree.resident_blocks - tree.protected_blocks
         self._n = 1
-        if self.config.fast_forward and not alone:
+        if self.config.fast_forward and not alone and self._speculator is None:
             self._n = max(1, batch.steps_within(available, batch.steps_to_finish()))
         self._first_ps = (
-            self._linear[tokens]
+            self._linear_ps(tokens)
             + self._kv_ps * batch.context_tokens
             + self._per_seq_ps * seqs
             + self.profile.overhead_ps
             + extra_ps
+            + draft_ps
         )
         self._growth_ps = self._kv_ps * seqs
         self._open_row(seqs, 0, 0, graph)
@@ -332,16 +343,18 @@ class Engine:
         for request, chunk in chunks:
             prefill_tokens += chunk
             attention_ps += chunk_attention_ps(chunk, request.computed_tokens)
-        shape = BatchShape(seqs, 0, seqs + prefill_tokens, len(chunks), batch.context_tokens)
+        drafted, draft_ps, _ = self._draft(prefill_tokens)
+        shape = BatchShape(seqs, 0, seqs + drafted + prefill_tokens, len(chunks), batch.context_tokens)
         tokens, extra_ps, graph = self._graph(shape)
         self._n = 1
         self._first_ps = (
-            (self._linear[tokens] if tokens <= self._max_tokens else self.profile.linear_ps_at(tokens))
+            self._linear_ps(tokens)
             + self._kv_ps * batch.context_tokens
             + attention_ps
             + self._per_seq_ps * (seqs + len(chunks))
             + self.profile.overhead_ps
             + extra_ps
+            + draft_ps
         )
         self._growth_ps = 0
         self._chunks = chunks
@@ -351,6 +364,35 @@ class Engine:
         self._cached_before = tree.resident_blocks - tree.protected_blocks
         self._open_row(seqs, len(chunks), prefill_tokens, graph)
         self._set_timer()
+
+    def _linear_ps(self, tokens: int) -> int:
+        return self._linear[tokens] if tokens <= self._max_tokens else self.profile.linear_ps_at(tokens)
+
+    def _draft(self, prefill_tokens: int) -> tuple[int, int, int]:
+        """Return (tokens drafted for the step, what drafting costs in ps, new tokens a sequence or 0 if ragged)."""
+        if self._speculator is None or not self.batch.seqs:
+            return 0, 0, 1
+        decoding = [r for r in self.running_requests.values() if r.join_step >= 0]
+        spare_tokens = self._max_tokens - self.batch.seqs - prefill_tokens
+        spare_blocks = self.free_blocks + self.tree.evictable_blocks
+        return self._speculator.draft(self.batch, decoding, spare_tokens, spare_blocks, self.env.now)
+
+    def _verify(self) -> None:
+        """Commit what the step accepted beyond one token a sequence."""
+        if self._speculator is None:
+            return
+        for request, accepted in self._speculator.verify(self.batch):
+            if accepted:
+                self.batch.leave(request)
+                before = -(-request.computed_tokens // self._block_tokens)
+                request.generated += accepted
+                request.computed_tokens += accepted
+                grown = -(-request.computed_tokens // self._block_tokens) - before
+                short = grown - self.free_blocks
+                if short > 0:
+                    self.tree.evict(short, self.env.now // PS_PER_NS, self._evicted)
+                self.private_blocks += grown
+                self.batch.join(request)
 
     def _graph(self, shape: BatchShape) -> tuple[int, int, int]:
         """Return (executed tokens, extra ps, graph key or 0) for a step of this shape."""
@@ -383,7 +425,7 @@ class Engine:
         seqs, continuing, prefill_seqs, prefill_tokens, context, waiting, active, cached = self._row
         self.log.stretch(
             (self.index, n, self._start_ps, self._first_ps, self._growth_ps, seqs, continuing, prefill_seqs,
-             prefill_tokens, context, waiting, active, cached, self._free_for_row(), self.batch.step, 0, 0,
+             prefill_tokens, context, waiting, active, cached, self._free_for_row(), self.batch.step, *self._drafted_accepted(),
              self._row_graph),
             self.batch.phases, n,
         )  # fmt: skip
@@ -391,6 +433,9 @@ class Engine:
         self.stretches += 1
         self._last_end_ps = self._time_of(n)
         self.busy_ps += self._last_end_ps - self._start_ps
+
+    def _drafted_accepted(self) -> tuple[int, int]:
+        return (0, 0) if self._speculator is None else self._speculator.counts()
 
     def _free_for_row(self) -> int:
         # Only bulk eviction takes cached blocks during a stretch; elsewhere they left before its row was opened.
@@ -598,6 +643,8 @@ class Engine:
         if request.generated == request.output_tokens:
             self._finish(request)
         else:
+            if self._speculator is not None:
+                self._speculator.begin(request)
             self.batch.join(request)
 
     def _publish(self, request: Request, blocks: int, now_ns: int, *, with_output: bool = False) -> None:
@@ -647,6 +694,8 @@ class Engine:
     def _finish(self, request: Request) -> None:
         self._release_kv(request, keep=True)
         del self.running_requests[request.stage]
+        if self._speculator is not None:
+            self._speculator.finish(request)
         self._end_row(request, self.env.now, "finished", "")
         self._done(request, True)
 
@@ -754,7 +803,8 @@ class Engine:
                 request.stage, request.workflow, request.agent, self.index, request.prompt_tokens, request.generated,
                 request.released_ps // PS_PER_NS, _ns(request.admitted_ps), _ns(request.first_token_ps),
                 _ns(finished_ps), request.gpu_hit_tokens, request.host_hit_tokens, request.prefilled_tokens,
-                request.recomputed_tokens, request.preemptions, 0, 0, _STATUS[status], reason,
+                request.recomputed_tokens, request.preemptions, request.drafted_tokens, request.accepted_tokens,
+                _STATUS[status], reason,
             ),
         )  # fmt: skip
 

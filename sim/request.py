@@ -17,6 +17,7 @@ class Request:
     """
 
     __slots__ = (
+        "accepted_tokens", "drafted_tokens",
         "admitted_ps", "agent", "computed_tokens", "first_token_ps", "generated", "gpu_hit_tokens", "host_hit_tokens",
         "join_step", "last_token_ps", "node", "node_blocks", "output_tokens", "preemptions", "prefilled_tokens", "priority",
         "private_blocks", "prompt_tokens", "recomputed_tokens", "released_ps", "sequence", "stage", "target_tokens",
@@ -57,3 +58,5 @@ class Request:
         self.host_hit_tokens = 0
         self.prefilled_tokens = 0
         self.recomputed_tokens = 0
+        self.drafted_tokens = 0
+        self.accepted_tokens = 0

@@ -12,6 +12,7 @@ import simpy
 from policies.costs import Profile
 from policies.registry import PolicySet, load
 from policies.views import HostInfo
+from sim.accept import Acceptance
 from sim.check import check_engine
 from sim.clock import PS_PER_NS, PS_PER_S
 from sim.cluster import Cluster
@@ -23,6 +24,7 @@ from sim.kv.tiers import HostTier
 from sim.log import MemorySink, RunLog, Sink
 from sim.oracle import RecordedOracle
 from sim.request import Request
+from sim.speculate import Speculator
 from traces.errors import InputError
 from traces.schema import Workload
 
@@ -128,10 +130,16 @@ def _run(
                 config.host_tier, host_blocks, engine.block_tokens * profile.kv_bytes_per_token, profile, host, paths,
                 load("evictors", "lru"),
             )  # fmt: skip
+        speculator = None
+        if policies.drafter.active():
+            acceptance = Acceptance(workload, config.accept, config.seed)
+            speculator = Speculator(
+                policies.drafter, policies.budget, host, acceptance, profile, engine.block_tokens
+            )
         cluster.engines.append(
             Engine(
                 env, index, engine, profile, host, policies.evictor, policies.bucketer, paths, kv_blocks, tier, log, done,
-                lone=config.replicas == 1, oracle=oracle, check=check_engine if check else None,
+                lone=config.replicas == 1, oracle=oracle, speculator=speculator, check=check_engine if check else None,
             )
         )  # fmt: skip
     _schedule_fault(env, config, cluster)
