@@ -1,7 +1,7 @@
 """`python -m traces.workloads NAME COPY [option=value ...]` embeds a public set anew; maintainers run it.
 
-It writes NAME.workload and NAME.provenance.json into this package. The provenance names the command that makes
-the same workload, of the same digest, from a user's own copy of the public set.
+It writes NAME.workload and NAME.provenance.json into this package. The provenance names the command that
+makes the same workload, of the same digest, from a user's own copy of the public set.
 """
 
 from __future__ import annotations
