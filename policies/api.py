@@ -276,6 +276,10 @@ class ReusePolicy(Policy[S]):
 
     family: ClassVar[str] = "reuse"
 
+    def active(self) -> bool:
+        """Say whether anything is ever named; a host skips the work when nothing is."""
+        return True
+
     @abstractmethod
     def names(self, state: S, stage: StageView) -> Sequence[ReuseName]:
         """Return the names under which this stage's result could already exist, outermost subgraph first."""

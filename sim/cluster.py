@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from policies.api import HostInfo, RequestView, WorkflowView
 from policies.registry import PolicySet
-from policies.views import Forecast
+from policies.views import Forecast, ReuseName, StageView
 from sim.engine import Engine
 from sim.log import RunLog
 from sim.request import Request
@@ -38,6 +40,11 @@ class Cluster:
         self._predicts = policies.predictor.active()
         self._predictor_state: Any = policies.predictor.new_state(host) if self._predicts else None
         self._history: dict[int, list[int]] = {}
+        self._reuse = policies.reuse
+        self._reuses = policies.reuse.active()
+        self._reuse_state: Any = policies.reuse.new_state(host) if self._reuses else None
+        self._results: set[ReuseName] = set()
+        self._inputs = _inputs(workload) if self._reuses else []
 
     def release(self, stage: int, now_ps: int) -> None:
         """A workflow issues the request of `stage` now."""
@@ -59,6 +66,29 @@ class Cluster:
             Request(stage, workflow, agent, self._prompt[stage], self._output[stage], now_ps, priority)
         )
 
+    def served(self, stage: int, now_ps: int) -> bool:
+        """Say whether a finished result serves `stage`, outermost name first; such a stage issues no request."""
+        if not self._reuses:
+            return False
+        for rank, name in enumerate(self._reuse.names(self._reuse_state, self._stage_view(stage))):
+            if name in self._results:
+                row = (now_ps // _NS, -1, "reuse", "served", self._workflow[stage], stage, rank)
+                self._log.add("decisions", row)
+                return True
+        return False
+
+    def stage_finished(self, stage: int) -> None:
+        """The request of `stage` ended well: its result exists under its names."""
+        if self._reuses:
+            view = self._stage_view(stage)
+            for name in self._reuse.names(self._reuse_state, view):
+                self._reuse.store(self._reuse_state, view, name)
+                self._results.add(name)
+
+    def _stage_view(self, stage: int) -> StageView:
+        agent = self._agent[stage]
+        return StageView(self._workflow[stage], stage, agent, agent, self._inputs[stage])
+
     def workflow_finished(self, workflow: int) -> None:
         """No further request of `workflow` will come."""
         for engine in self.engines:
@@ -74,3 +104,14 @@ class Cluster:
         forecast = Forecast(workflow, now_ns, probability)
         for engine in self.engines:
             engine.forecast(forecast)
+
+
+def _inputs(workload: Workload) -> list[int]:
+    """Return a fingerprint of each stage's realised input: equal only where the trace proves equality.
+
+    A prompt whose every token has an identity is the same as another when both end at the same place of the
+    same segment; any other prompt equals none.
+    """
+    whole = workload.prompt_shared_tokens == workload.prompt_tokens
+    known = (workload.prompt_segment.astype(np.int64) << 32) | workload.prompt_tokens
+    return np.where(whole, known, -1 - np.arange(workload.n_stages)).tolist()  # type: ignore[no-any-return]

@@ -88,6 +88,7 @@ class Flow:
             if self._open_requests[workflow] == 0:
                 self._end(workflow, -1)
             return
+        self._cluster.stage_finished(request.stage)
         self._stage_done(request.stage)
 
     def stop(self) -> None:
@@ -129,6 +130,9 @@ class Flow:
 
     def _release(self, stage: int) -> None:
         if self._kind[stage] == 0:
+            if self._cluster.served(stage, self._env.now):
+                self._stage_done(stage)
+                return
             self._open_requests[self._workflow[stage]] += 1
             self._cluster.release(stage, self._env.now)
             return

@@ -17,6 +17,10 @@ class NoReuse(ReusePolicy[None]):
     def new_state(self, host: HostInfo) -> None:
         """There is nothing to remember."""
 
+    def active(self) -> bool:
+        """Return False: nothing is ever named."""
+        return False
+
     def names(self, state: None, stage: StageView) -> Sequence[ReuseName]:
         """Return no name."""
         return ()
