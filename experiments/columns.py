@@ -102,6 +102,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("slo_goodput", "SLO goodput", "req/s", "higher", "percent"),
     Column("completed", "completed", "", "higher", "plain"),
     Column("incomplete", "incomplete", "", "lower", "plain"),
+    Column("rejected", "rejected", "", "lower", "plain"),
 )
 HEADLINE = "workflow_latency_s_mean"
 

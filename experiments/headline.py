@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.columns import HEADLINE, by_key, digits
+from experiments.columns import HEADLINE, by_key, digits, signed
 
 ALPHA = 0.05
 
@@ -47,6 +47,7 @@ def _sentences(group: Mapping[str, Any]) -> list[str]:
     sentences = []
     if online:
         sentences.append(_contest(base, online))
+        sentences += _hit_rate(base, [a for a, _ in online])
     return sentences + [_reference(base, a, c) for a, c in offline]
 
 
@@ -90,6 +91,23 @@ def _contest(base: Mapping[str, Any], arms: list[tuple[Any, Any]]) -> str:
         f"No difference in mean workflow latency between {name} and {names} larger than {digits(limit, 2)} % "
         f"(95 % intervals over {n} paired seeds)."
     )
+
+
+def _hit_rate(base: Mapping[str, Any], arms: list[Any]) -> list[str]:
+    """What the arm with the largest change in GPU hit rate does to it; nothing where no arm changes it."""
+    column = by_key("gpu_hit_rate")
+    window = "full"
+    changes = [(a, a["windows"][window]["change"].get(column.key)) for a in arms]
+    known = [(a, c) for a, c in changes if c is not None and c["mean"] != 0]
+    if not known:
+        return []
+    arm, change = max(known, key=lambda x: abs(float(x[1]["mean"])))
+    was, is_now = (column.show(a["windows"][window]["metrics"][column.key]["mean"]) for a in (base, arm))
+    bounds = "no interval"
+    if change["low"] is not None:
+        bounds = f"95 % interval {signed(change['low'])} to {signed(change['high'])}"
+    points = f"{signed(change['mean'])} percentage points, {bounds}"
+    return [f"GPU hit rate: {is_now} with {arm['name']}, {was} with {base['name']} ({points})."]
 
 
 def _reference(base: Mapping[str, Any], arm: Mapping[str, Any], change: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from experiments.columns import COLUMNS
 from experiments.headline import axes_text
-from experiments.report_html import Html, bullets, details, join, key_values, prose, table, tag, text
+from experiments.report_html import Html, bullets, details, flat, join, key_values, prose, table, tag, text
 
 Summary = Mapping[str, Any]
 
@@ -79,17 +79,15 @@ def timing(summary: Summary) -> Html:
         [
             tag("h2", text("Where the times come from")),
             tag("p", text(known)),
-            key_values({k: v for k, v in profile.items() if k != "provenance"}),
-            details("provenance of the profile", key_values(profile["provenance"]))
-            if profile.get("provenance")
-            else Html(""),
+            *_shallow(profile, "profile", open_fields=("identity", "error")),
         ]
     )
 
 
 def workload(summary: Summary) -> Html:
     """Return the workload and its provenance."""
-    return join([tag("h2", text("Workload")), key_values(summary["workload"])])
+    shown = {k: v for k, v in summary["workload"].items() if k != "warnings"}
+    return join([tag("h2", text("Workload")), *_shallow(shown, "workload", open_fields=("provenance",))])
 
 
 def config(summary: Summary) -> Html:
@@ -141,6 +139,26 @@ def definitions(summary: Summary) -> Html:
             tag("p", text(METHOD)),
         ]
     )
+
+
+def _shallow(mapping: Mapping[str, Any], what: str, open_fields: tuple[str, ...]) -> list[Html]:
+    """Show single values, and those one level down in `open_fields`; the whole mapping opens on a click."""
+    top: dict[str, Any] = {}
+    for key, value in mapping.items():
+        if key in open_fields and isinstance(value, Mapping):
+            top |= {f"{key}.{k}": v for k, v in value.items() if _single(v)}
+        elif _single(value):
+            top[key] = value
+    out = [key_values(top)]
+    if list(flat(mapping)) != list(flat(top)):
+        out.append(details(f"everything the {what} states", key_values(mapping)))
+    return out
+
+
+def _single(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(_single(v) and not isinstance(v, list | tuple) for v in value)
+    return not isinstance(value, Mapping)
 
 
 METHOD = (

@@ -131,7 +131,7 @@ def seeds_note(counts: Sequence[int]) -> str:
     return "1 seed" if low == 1 else f"{low} seeds"
 
 
-def shortened(label: str, most: int = 30) -> str:
+def shortened(label: str, most: int = 36) -> str:
     """Return a label of at most `most` characters, its end cut off.
 
     >>> shortened("s3_fifo(small_ratio=0.2)", 12)
@@ -161,8 +161,8 @@ def legend(figure: Figure, looks: Sequence[Look], *, markers: bool = False) -> N
         for k in sorted(looks, key=lambda k: k.index)
     ]  # fmt: skip
     if handles:
-        longest = max(len(str(h.get_label())) for h in handles)
-        columns = max(1, min(len(handles), 4, 110 // (longest + 8)))
+        sizes = [len(str(h.get_label())) + 7 for h in handles]
+        columns = len(handles) if sum(sizes) <= 110 else max(1, min(4, 110 // max(sizes)))
         figure.legend(handles=handles, loc="outside upper left", ncols=columns, handlelength=2.2)
 
 

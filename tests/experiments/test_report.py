@@ -113,7 +113,8 @@ def test_everything_a_reader_must_know_is_there(made: Any) -> None:
         assert sentence in shown
     for wanted in (
         "offline reference", "kernel tables", "8.1", "held-out steps", "Apache-2.0", "4,000 blocks",
-        "stated arithmetic of gpu_memory_utilization", "engine.max_num_seqs", plan.command, plan.workload["digest"],
+        "stated arithmetic of gpu_memory_utilization", "engine.max_num_seqs", plan.command,
+        plan.workload["digest"],
         "Recorded think times are replayed.", "TTFT up to 2000 ms", "92.0 %",
     ):  # fmt: skip
         assert wanted in shown, wanted

@@ -152,8 +152,19 @@ def test_offline_references_are_labelled_and_never_called_the_winner(made: Any) 
     _, _, summary = made
     assert _arm(summary, "belady_leaf")["offline_reference"]
     assert summary["headline"][0].startswith("lifecycle finishes workflows fastest")
-    assert summary["headline"][1].startswith("With the offline reference belady_leaf")
+    assert summary["headline"][-1].startswith("With the offline reference belady_leaf")
     assert "belady_leaf (offline reference)" in format_table(summary)
+
+
+def test_the_headline_gives_the_hit_rate_with_its_interval(made: Any) -> None:
+    change = _arm(made[2], "lifecycle")["windows"]["full"]["change"]["gpu_hit_rate"]
+    rates = [
+        _arm(made[2], n)["windows"]["full"]["metrics"]["gpu_hit_rate"]["mean"] for n in ("lifecycle", "lru")
+    ]
+    assert made[2]["headline"][1] == (
+        f"GPU hit rate: {100 * rates[0]:.1f} % with lifecycle, {100 * rates[1]:.1f} % with lru "
+        f"({change['mean']:+.1f} percentage points, 95 % interval {change['low']:+.1f} to {change['high']:+.1f})."
+    )
 
 
 def test_equal_arms_are_no_difference(tmp_path: Path) -> None:
@@ -167,7 +178,7 @@ def test_equal_arms_are_no_difference(tmp_path: Path) -> None:
 
 def test_a_slower_arm_leaves_the_first_one_the_winner(tmp_path: Path) -> None:
     plan, store = make(tmp_path, {"lru": Effect(0.4), "lifecycle": Effect(0.4, 1.2)})
-    (sentence,) = summarise(plan, store)["headline"]
+    sentence, *_ = summarise(plan, store)["headline"]
     assert sentence.startswith("lru finishes workflows fastest: lifecycle's mean latency is 20 % higher")
 
 
