@@ -28,7 +28,7 @@ class SieveRecord(Record):
 
 
 class SieveState:
-    """The evictable nodes ahead of the hand (or at it) and behind it, by place; all residents, newest first."""
+    """Evictable nodes from the hand on and behind it, by place; all resident ones, newest first."""
 
     __slots__ = ("ahead", "behind", "hand", "history", "newest")
 
