@@ -9,12 +9,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from traces import formats
+from traces import formats, workloads
 from traces.command_generate import add_arguments, generate
 from traces.describe import describe
 from traces.describe_text import render
 from traces.errors import InputError
 from traces.export import to_json, write
+from traces.schema import Workload
+
+_FILE_HELP = "a trace file or folder, or the name of an embedded workload"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -28,10 +31,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(arguments)
     try:
         if args.command == "describe":
-            described = describe(formats.load(args.file, args.format, **_options(args.option)))
+            described = describe(_load(args.file, args.format, args.option))
             print(to_json(described) if args.json else render(described))
         elif args.command == "convert":
-            workload = formats.load(args.source, args.format, **_options(args.option))
+            workload = _load(args.source, args.format, args.option)
             write(workload, args.out)
             print(f"{args.out}: {workload.n_workflows} workflows, {workload.n_requests} requests")
             for reason, count in (workload.provenance.get("not_imported") or {}).items():
@@ -60,7 +63,9 @@ def _parser() -> argparse.ArgumentParser:
         command = commands.add_parser(
             name, help=text, description=f"{text}; formats: {known}", allow_abbrev=False
         )
-        command.add_argument("file" if name == "describe" else "source", type=Path, metavar="FILE")
+        command.add_argument(
+            "file" if name == "describe" else "source", type=Path, metavar="FILE", help=_FILE_HELP
+        )
         if name == "convert":
             command.add_argument("out", type=Path, metavar="OUT", help="suffix .workload or .csv")
         else:
@@ -72,6 +77,14 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("generate", help="make a seeded synthetic workload", allow_abbrev=False)
     add_arguments(command)
     return parser
+
+
+def _load(path: Path, form: str | None, given: Sequence[str]) -> Workload:
+    """Return the workload of a file, or the embedded one of that name."""
+    is_name = not path.exists() and not path.suffix and len(path.parts) == 1
+    if is_name and form is None and not given:
+        return workloads.open(str(path))
+    return formats.load(path, form, **_options(given))
 
 
 def _options(given: Sequence[str]) -> dict[str, str]:

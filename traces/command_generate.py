@@ -121,4 +121,6 @@ def _lengths(spec: str, option: str, low: int) -> lengths.Lengths:
     workload = formats.load(file)
     llm = workload.stage_kind == StageKind.LLM
     column = workload.prompt_tokens if option == "--prompt" else workload.output_tokens
+    if not llm.any():
+        raise InputError(f"{option}: {file} has no request to take lengths from")
     return lengths.Empirical(column[llm].astype(np.int64))

@@ -49,7 +49,7 @@ def parse_header(data: bytes, path: Path) -> tuple[list[str], int]:
         text = data[:end].decode("utf-8-sig").strip()
     except UnicodeDecodeError:
         raise InputError(f"{at(path, 1)}: not UTF-8 text") from None
-    columns = [c.strip() for c in next(csv.reader([text]), [])]
+    columns = _cells(text, path, 1)
     allowed = (*REQUIRED, *OPTIONAL)
     missing = [c for c in REQUIRED if c not in columns]
     for column in columns:
@@ -77,7 +77,7 @@ def parse_rows(data: bytes, path: Path, columns: list[str]) -> Rows:
         if header:
             header = False
             continue
-        cells = [c.strip() for c in (next(csv.reader([text])) if '"' in text else text.split(","))]
+        cells = _cells(text, path, line)
         if len(cells) != len(columns):
             raise InputError(
                 f"{at(path, line)}: {len(cells)} cells, expected {len(columns)} ({','.join(columns)})"
@@ -102,6 +102,15 @@ def parse_rows(data: bytes, path: Path, columns: list[str]) -> Rows:
         session if workflow is not None else None,
         rounded,
     )
+
+
+def _cells(text: str, path: Path, line: int) -> list[str]:
+    if '"' not in text:
+        return [c.strip() for c in text.split(",")]
+    try:
+        return [c.strip() for c in next(csv.reader([text], strict=True))]
+    except csv.Error as e:
+        raise InputError(f"{at(path, line)}: not CSV: {' '.join(str(e).split())}") from None
 
 
 def _time_ns(cell: str, path: Path, line: int) -> tuple[int, bool]:

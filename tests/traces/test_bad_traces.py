@@ -61,6 +61,7 @@ BAD: list[tuple[str, bytes, str]] = [
     ("column.csv", b"arrival_s,prompt_tokens,output_tokens,workflo\n1,1,1,a\n", "F:1: unknown column 'workflo'; did you mean 'workflow'? allowed: arrival_s, output_tokens, prompt_tokens, session, workflow"),
     ("twice.csv", b"arrival_s,prompt_tokens,output_tokens,arrival_s\n1,1,1,1\n", "F:1: field 'arrival_s': column given twice"),
     ("unnamed.csv", b"arrival_s,prompt_tokens,output_tokens,workflow\n1,1,1,\n", "F:2: field 'workflow': empty, expected a name"),
+    ("quote.csv", HEADER + b'"1,1,1\n', "F:2: not CSV: unexpected end of data"),
     # Azure
     ("azure_stamp.csv", AZURE + b"yesterday,1,1\n", "F:2: field 'TIMESTAMP': got 'yesterday', expected like 2023-11-16 18:17:03.9799600 (UTC)"),
     ("azure_day.csv", AZURE + b"2023-02-30 00:00:00,1,1\n", "F:2: field 'TIMESTAMP': got '2023-02-30 00:00:00', expected like 2023-11-16 18:17:03.9799600 (UTC)"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from traces import formats
+from traces import formats, workloads
 from traces.__main__ import main
 
 
@@ -109,6 +109,7 @@ def test_what_is_not_imported_is_said_when_converting(
         (["generate", "OUT.csv", "--cv", "3"], "--cv: has a say with --arrivals gamma only"),
         (["generate", "OUT.csv", "--prompt", "empirical:nowhere.csv"], "nowhere.csv: no such file"),
         (["generate", "nowhere/OUT.csv", "--requests", "1"], "cannot write: No such file or directory"),
+        (["describe", "nowhere"], "unknown embedded workload 'nowhere'"),
         (["describe", "nowhere.csv"], "nowhere.csv: no such file"),
     ],
 )  # fmt: skip
@@ -151,3 +152,9 @@ def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
     with command.stderr:
         assert command.stderr.read() == b""
     assert command.wait() == 0
+
+
+def test_embedded_workloads_are_described_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in workloads.names():
+        assert main(["describe", name, "--json"]) == 0
+        assert json.loads(said(capsys)[0])["digest"] == workloads.open(name).digest()
