@@ -218,6 +218,13 @@ def _notes(points: Sequence[Point]) -> list[str]:
     notes = []
     if any(not seeds_matter(p.settings.load) for p in points):
         notes.append("Recorded arrival times are replayed: seeds change only what policies draw.")
+    for ref, count in dict.fromkeys((p.ref, p.settings.load.workflows) for p in points):
+        held = open_workload(ref).n_workflows
+        if count is not None and count > held:
+            notes.append(
+                f"{Path(ref.name).name} holds {held} workflows; {count} are copies of them with private tokens "
+                "re-keyed, so that copies share only what different workflows shared."
+            )
     if any(p.settings.load.think_scale != 1 for p in points):
         scales = ", ".join(dict.fromkeys(f"{p.settings.load.think_scale:g}" for p in points))
         notes.append(f"Recorded think times are multiplied by {scales}.")

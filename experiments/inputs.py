@@ -84,7 +84,7 @@ def _prepared(ref: WorkloadRef, stamp: tuple[int, int], load: LoadConfig, seed: 
         if load.workflows > held:
             raise InputError(
                 f"load.workflows={load.workflows}: {ref.name} records the arrivals of {held} workflows; "
-                "give load.rate_per_s to draw more"
+                "load.workflows=null replays them all, load.rate_per_s draws more"
             )
         first = np.sort(np.argsort(workload.workflow_arrival_ns, kind="stable")[: load.workflows])
         return resample.subset(workload, first.tolist())

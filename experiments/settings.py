@@ -134,7 +134,7 @@ def settings(values: Mapping[str, Any]) -> Settings:
 
 
 def changed(chosen: Settings) -> dict[str, Any]:
-    """Return the options whose value is not the default, dotted name -> value, as far as they change results."""
+    """Return the options whose value is not the default, dotted name -> value; only what changes results."""
     default = typed.flat(Settings())
     shown = {k: v for k, v in typed.flat(chosen).items() if k != "store" and not k.startswith("executor.")}
     return {k: _plain(v) for k, v in shown.items() if v != default[k]}

@@ -24,7 +24,7 @@ def csv(tmp_path: Path) -> str:
 
 
 def ids(*words: str) -> list[str]:
-    return [job.run_id for job in build(words)[1]]
+    return [job.run_id for job in build(["load.workflows=6", *words])[1]]
 
 
 def only(*words: str) -> str:
@@ -37,11 +37,11 @@ def test_a_run_is_named_by_what_can_change_its_tables(csv: str, tmp_path: Path):
     same = [
         ("executor.jobs=3",), ("store=elsewhere",), ("name=other",), ("slo.ttft_ms=1",),
         ("engine.max_num_seqs=256",), ("profile=H200x1--Qwen3-32B--bf16--vllm",), ("gpu=H200",),
-        ("router=round_robin",), ("axes.load.concurrency=[32]",),
+        ("router=round_robin",), ("axes.load.concurrency=[128]",),
     ]  # fmt: skip
     other = [
         ("engine.max_num_seqs=255",), ("load.concurrency=31",), ("gpu=H100",), ("model=Qwen3-14B",),
-        ("router=least_loaded",), ("engine.num_gpu_blocks=9",), ("replicas=2",), ("load.workflows=5",),
+        ("router=least_loaded",), ("engine.num_gpu_blocks=9",), ("replicas=2",), ("load.think_scale=2",),
     ]  # fmt: skip
     assert {only(csv, *words) for words in same} == {base}
     different = [only(csv, *words) for words in other]
@@ -181,3 +181,5 @@ def test_a_seed_draws_the_order_and_copies_fill_up(csv: str):
     assert len(orders) > 1
     assert all(sorted(o) == sorted(prepared(ref, LoadConfig(), 0).workflow_names) for o in orders)
     assert prepared(ref, LoadConfig(workflows=15), 0).n_workflows == 15
+    plan, _, _ = build([csv, "evictor=lru", "seeds=1", "load.workflows=15"])
+    assert any("w.csv holds 6 workflows; 15 are copies of them" in note for note in plan.notes)

@@ -26,7 +26,7 @@ def words(tmp_path: Path, monkeypatch) -> list[str]:
     monkeypatch.chdir(tmp_path)
     return [
         "run", "workload=w.csv", "evictor=lru,sieve", "load.concurrency=8,16", f"seeds={SEEDS}",
-        "engine.num_gpu_blocks=600", "executor.jobs=2",
+        "engine.num_gpu_blocks=600", "executor.jobs=2", "load.workflows=null",
     ]  # fmt: skip
 
 

@@ -18,7 +18,14 @@ def words(tmp_path: Path, monkeypatch) -> list[str]:
     rows = "".join(f"{i}.5,{100 + 10 * i},{5 + i}\n" for i in range(12))
     (tmp_path / "w.csv").write_text(f"arrival_s,prompt_tokens,output_tokens\n{rows}")
     monkeypatch.chdir(tmp_path)
-    return ["workload=w.csv", "evictor=lru,sieve", "seeds=2", "executor.jobs=1", "load.concurrency=3"]
+    return [
+        "workload=w.csv",
+        "evictor=lru,sieve",
+        "seeds=2",
+        "executor.jobs=1",
+        "load.concurrency=3",
+        "load.workflows=null",
+    ]
 
 
 def test_a_run_prints_a_table_and_ends_with_the_report(words: list[str], capsys):
