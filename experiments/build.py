@@ -222,7 +222,7 @@ def _notes(points: Sequence[Point]) -> list[str]:
         held = open_workload(ref).n_workflows
         if count is not None and count > held:
             notes.append(
-                f"{Path(ref.name).name} holds {held} workflows; {count} are copies of them with private tokens "
+                f"{Path(ref.name).name} holds {held} workflows; {count} are copies with private tokens "
                 "re-keyed, so that copies share only what different workflows shared."
             )
     if any(p.settings.load.think_scale != 1 for p in points):

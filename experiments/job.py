@@ -50,9 +50,8 @@ def policy_set(choices: tuple[Choice, ...], policy_path: Path | None) -> PolicyS
 
 def execute(job: Job, report: Report) -> None:
     """Run the job and put its folder into the store; does nothing when it is there already."""
-    from sim.run import simulate
-
     from sim.log import ParquetSink
+    from sim.run import simulate
 
     store = Store(job.store)
     if store.has(job.run_id):

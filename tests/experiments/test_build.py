@@ -182,4 +182,4 @@ def test_a_seed_draws_the_order_and_copies_fill_up(csv: str):
     assert all(sorted(o) == sorted(prepared(ref, LoadConfig(), 0).workflow_names) for o in orders)
     assert prepared(ref, LoadConfig(workflows=15), 0).n_workflows == 15
     plan, _, _ = build([csv, "evictor=lru", "seeds=1", "load.workflows=15"])
-    assert any("w.csv holds 6 workflows; 15 are copies of them" in note for note in plan.notes)
+    assert any("w.csv holds 6 workflows; 15 are copies" in note for note in plan.notes)
