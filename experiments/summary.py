@@ -20,6 +20,7 @@ from experiments.headline import headline
 from experiments.plan import Arm, Plan
 from experiments.stats import CONFIDENCE, Interval, holm, mean_interval, paired_difference, paired_percent
 from experiments.store import Store, write_whole
+from experiments.summary_warnings import all_warnings, arm_warnings
 from traces.definitions import DEFINITIONS, UNITS, Slo
 from traces.metrics import itl_ms, run_metrics, ttft_ms, warnings, workflow_latency_s
 from traces.quantiles import Sample
@@ -73,10 +74,10 @@ def summarise(plan: Plan, store: Store) -> Json:
         "workload": plan.workload,
         "profile": plan.profile,
         "kv": plan.kv,
-        "config": plan.config,
-        "changed": plan.changed,
+        "config": _results_only(plan.config),
+        "changed": _results_only(plan.changed),
         "notes": list(plan.notes),
-        "warnings": _warnings(groups, plan),
+        "warnings": all_warnings(groups, plan),
         "failures": missing,
     }
     body["headline"] = headline(body)
@@ -151,7 +152,7 @@ def _arm(arm: Arm, runs: Mapping[int, _Run], missing: list[Json], plan: Plan) ->
         "windows": {
             w: {"metrics": {k: _metric(k, w, runs) for k in DEFINITIONS}, "change": {}} for w in WINDOWS
         },
-        "warnings": _run_warnings({s: r.warnings for s, r in runs.items()}),
+        "warnings": arm_warnings({s: r.warnings for s, r in runs.items()}),
     }
 
 
@@ -214,49 +215,9 @@ def _ratio(manifest: Mapping[str, Any]) -> float:
     return math.nan if value is None else float(value)
 
 
-def _run_warnings(by_seed: Mapping[int, Sequence[str]]) -> list[str]:
-    """Join the seeds that say the same, numbers aside: the first one's words, and which seeds.
-
-    >>> _run_warnings({0: ["2 of 9 were cut"], 1: [], 2: ["3 of 9 were cut"]})
-    ['2 of 9 were cut (seed 0; likewise seed 2)']
-    """
-    kinds: dict[str, list[tuple[int, str]]] = {}
-    for seed, lines in by_seed.items():
-        for line in lines:
-            kinds.setdefault("".join(c for c in line if not c.isdigit()), []).append((seed, line))
-    out = []
-    for found in kinds.values():
-        seeds, line = [s for s, _ in found], found[0][1]
-        if len(by_seed) == 1:
-            out.append(line)
-        elif all(other == line for _, other in found):
-            out.append(f"{line} ({'every seed' if len(seeds) == len(by_seed) else _seeds(seeds)})")
-        else:
-            out.append(f"{line} ({_seeds(seeds[:1])}; likewise {_seeds(seeds[1:])})")
-    return out
-
-
-def _seeds(seeds: Sequence[int]) -> str:
-    return f"seed{'' if len(seeds) == 1 else 's'} {', '.join(str(s) for s in seeds)}"
-
-
-def _labels(labels: Sequence[str], total: int) -> str:
-    if len(labels) == total > 1:
-        return "every arm"
-    return ", ".join(labels) if len(labels) < 4 else f"{labels[0]} and {len(labels) - 1} more arms"
-
-
-def _warnings(groups: Sequence[Json], plan: Plan) -> list[str]:
-    by_line: dict[str, list[str]] = {}
-    for arm in (a for g in groups for a in g["arms"]):
-        for line in arm["warnings"]:
-            by_line.setdefault(line, []).append(arm["label"])
-    total = sum(len(g["arms"]) for g in groups)
-    lines = [f"{_labels(labels, total)}: {line}" for line, labels in by_line.items()]
-    lines += [f"workload: {line}" for line in plan.workload.get("warnings", [])]
-    if len(plan.seeds) == 1:
-        lines.append("one seed: no interval can be given, differences may be luck")
-    return lines
+def _results_only(options: Mapping[str, Any]) -> Json:
+    """Leave out where runs lie and who runs them: neither may change a byte of the results."""
+    return {k: v for k, v in options.items() if k.partition(".")[0] not in ("store", "executor")}
 
 
 def _clean(value: Any) -> Any:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.columns import COLUMNS
-from experiments.plots.style import MUTED, PAGE_INCHES, Axes, Look, legend, seeds_note
+from experiments.plots.labels import legend
+from experiments.plots.style import MUTED, PAGE_INCHES, Axes, Look, seeds_note
 
 TITLE = "Change against the first arm"
 MOSAIC = (("points", "lower"), ("higher", "lower"))

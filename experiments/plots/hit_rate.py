@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from experiments.plots.labels import end_labels
 from experiments.plots.source import NS_PER_S, ArmRuns, Float, n_seeds, over_seeds, shared_edges_ns, time_unit
-from experiments.plots.style import PAGE_INCHES, Axes, Look, band_top, end_labels, seeds_note
+from experiments.plots.style import PAGE_INCHES, Axes, Look, band_top, seeds_note
 from traces.series import SERIES
 
 TITLE = "GPU hit rate over time"

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+from experiments.plots.labels import legend
 from experiments.plots.source import ArmRuns, Float, n_seeds
-from experiments.plots.style import MUTED, PAGE_INCHES, Axes, Look, legend, seeds_note
+from experiments.plots.style import MUTED, PAGE_INCHES, Axes, Look, seeds_note
 from traces.metrics import ttft_ms, workflow_latency_s
 from traces.runlog import RunLog
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from experiments.plots.labels import legend
 from experiments.plots.source import NS_PER_S, ArmRuns, Float, n_seeds, shared_edges_ns, time_unit
-from experiments.plots.style import PAGE_INCHES, Axes, Look, legend, seeds_note
+from experiments.plots.style import PAGE_INCHES, Axes, Look, seeds_note
 from traces.runlog import RunLog
 from traces.series import SERIES
 

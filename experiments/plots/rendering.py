@@ -10,8 +10,9 @@ from matplotlib.figure import Figure
 
 from experiments.plan import Plan, load_plan
 from experiments.plots import FIGURES, arms, hit_rate, latency_cdf, occupancy, sweep
+from experiments.plots.output import inline_svg, save
 from experiments.plots.source import load_arms, looks
-from experiments.plots.style import FORMATS, context, inline_svg, panels, save
+from experiments.plots.style import FORMATS, context, panels
 from experiments.store import PLAN, Store, read_json
 from experiments.summary import SUMMARY
 from traces.errors import InputError, nearest

@@ -11,8 +11,9 @@ import numpy as np
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from experiments.columns import Column, by_key
+from experiments.plots.labels import legend
 from experiments.plots.source import Float
-from experiments.plots.style import PAGE_INCHES, Axes, Look, band_top, legend, seeds_note
+from experiments.plots.style import PAGE_INCHES, Axes, Look, band_top, seeds_note
 
 TITLE = "Metrics against the swept option"
 KEYS = (

@@ -9,18 +9,11 @@ import pytest
 from fake_runs import KV_BLOCKS, Effect, make, tables
 
 from experiments.plots import FIGURES, arms, hit_rate, latency_cdf, occupancy, render, sweep
+from experiments.plots.labels import spread
+from experiments.plots.output import css_variables, inline_svg
 from experiments.plots.rendering import OVER_TIME
 from experiments.plots.source import ArmRuns, load_arms, looks, over_seeds
-from experiments.plots.style import (
-    PALETTE,
-    PALETTE_DARK,
-    Look,
-    context,
-    css_variables,
-    inline_svg,
-    panels,
-    spread,
-)
+from experiments.plots.style import PALETTE, PALETTE_DARK, Look, context, panels
 from experiments.summary import summarise, write_summary
 from traces.errors import InputError
 from traces.metrics import ttft_ms, workflow_latency_s

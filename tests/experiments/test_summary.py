@@ -98,7 +98,11 @@ def test_the_summary_is_the_same_bytes_every_time(made: Any, tmp_path: Path) -> 
 
 
 def test_where_runs_lie_does_not_reach_the_summary(made: Any, tmp_path: Path) -> None:
-    plan, store = make(tmp_path / "elsewhere", ARMS)
+    places = {"store": "elsewhere", "executor": {"jobs": 7}}
+    plan, store = make(
+        tmp_path / "elsewhere", ARMS, config=made[0].config | places,
+        changed=made[0].changed | {"store": "elsewhere", "executor.jobs": 7},
+    )  # fmt: skip
     assert to_json(summarise(plan, store)) == to_json(made[2])
 
 
@@ -163,7 +167,8 @@ def test_the_headline_gives_the_hit_rate_with_its_interval(made: Any) -> None:
     ]
     assert made[2]["headline"][1] == (
         f"GPU hit rate: {100 * rates[0]:.1f} % with lifecycle, {100 * rates[1]:.1f} % with lru "
-        f"({change['mean']:+.1f} percentage points, 95 % interval {change['low']:+.1f} to {change['high']:+.1f})."
+        f"({change['mean']:+.1f} percentage points, 95 % interval "
+        f"{change['low']:+.1f} to {change['high']:+.1f})."
     )
 
 
