@@ -69,6 +69,10 @@ class Evictor(Policy[S]):
     ancestors were read too, which a policy that counts can pass on when a child is removed (`remove`), since only
     leaves are ever victims. `next_victim` must name an evictable node, and with equal histories the same one.
     The host then removes it, or shrinks it when less is needed.
+
+    Order of events of one request: pin, hit, the removals its blocks need, insert (as its tokens are scheduled or
+    computed); then done, the releases that follow, and workflow_finished after those of the workflow's last
+    request. Where two events have the same time, their order decides, not ids.
     """
 
     family: ClassVar[str] = "evictors"
@@ -78,6 +82,12 @@ class Evictor(Policy[S]):
 
     def hit(self, state: S, node: CacheNode, access: Access) -> None:
         """A request matched the prefix that ends with `node`. Mutates state."""
+
+    def done(self, state: S, node: CacheNode, now_ns: int) -> None:
+        """A request that held the path ending with `node` ended or was preempted.
+
+        Comes before the releases it causes, and also when other requests still hold the path. Mutates state.
+        """
 
     @abstractmethod
     def release(self, state: S, node: CacheNode, now_ns: int) -> None:
@@ -169,13 +179,16 @@ class Drafter(Policy[S]):
         """A request starts decoding. `prompt_ids` is empty where the trace has no ids. Mutates state."""
 
     @abstractmethod
-    def propose(self, state: S, stage: int, limit: int) -> Draft:
-        """Return at most `limit` tokens for the request of `stage`; an empty draft where nothing fits."""
+    def propose(self, state: S, request: int, limit: int) -> Draft:
+        """Return at most `limit` tokens for a request (`RequestView.request`); empty where nothing fits."""
 
-    def commit(self, state: S, stage: int, tokens: NDArray[np.uint32]) -> None:
-        """The engine accepted and emitted `tokens` (bonus token included). Mutates state."""
+    def commit(self, state: S, request: int, tokens: NDArray[np.uint32]) -> None:
+        """The engine accepted and emitted `tokens` (bonus token included). Mutates state.
 
-    def finish(self, state: S, stage: int) -> None:
+        A live engine's last commit may run past the request's end.
+        """
+
+    def finish(self, state: S, request: int) -> None:
         """The request ended. Mutates state."""
 
     def cost_ps(self, profile: Profile, seqs: int, drafted_tokens: int) -> int:
@@ -198,7 +211,7 @@ class Budget(Policy[S]):
         """Return int32[B]: tokens to verify for each request, at most `proposals.length`."""
 
     def observe(
-        self, state: S, stage: NDArray[np.int32], drafted: NDArray[np.int32], accepted: NDArray[np.int32]
+        self, state: S, request: NDArray[np.int32], drafted: NDArray[np.int32], accepted: NDArray[np.int32]
     ) -> None:
         """Learn what the step verified. Mutates state."""
 

@@ -91,8 +91,13 @@ class HostInfo:
 
 @dataclass(frozen=True, slots=True)
 class RequestView:
-    """A request as a router or drafter sees it; its output length is unknown."""
+    """A request as a router or drafter sees it; its output length is unknown.
 
+    request   the host's number for it, unique while it lives: what drafters key their state by
+    stage     the stage of the trace it serves, -1 without a trace; two fills may serve one stage
+    """
+
+    request: int
     stage: int
     workflow: int
     agent: int
@@ -266,7 +271,7 @@ class Forecast:
 class Proposals:
     """Drafts of one step's batch, in batch order. `length` int32[B] is the most each request can use."""
 
-    stage: NDArray[np.int32]
+    request: NDArray[np.int32]
     length: NDArray[np.int32]
     drafts: Sequence[Draft]
     acceptance: NDArray[np.float32]
@@ -274,7 +279,7 @@ class Proposals:
 
 @dataclass(frozen=True, slots=True)
 class BatchView:
-    """The decode batch a budget divides its tokens over."""
+    """The decode batch a budget divides its tokens over. A live host describes the batch that just ran."""
 
     now_ns: int
     seqs: int

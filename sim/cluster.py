@@ -52,13 +52,13 @@ class Cluster:
         view: RequestView | None = None
         replica = 0
         if len(self.engines) > 1:
-            view = RequestView(stage, workflow, agent, now_ps // _NS, self._prompt[stage])
+            view = RequestView(stage, stage, workflow, agent, now_ps // _NS, self._prompt[stage])
             replica = self._router.pick(self._router_state, view, self.engines)
             self._log.add("decisions", (now_ps // _NS, replica, "routers", "pick", workflow, stage, replica))
         engine = self.engines[replica]
         priority = 0
         if engine.config.queue == "priority":
-            view = view or RequestView(stage, workflow, agent, now_ps // _NS, self._prompt[stage])
+            view = view or RequestView(stage, stage, workflow, agent, now_ps // _NS, self._prompt[stage])
             priority = self._router.priority(self._router_state, view)
         if self._predicts:
             self._forecast(workflow, agent, now_ps // _NS)

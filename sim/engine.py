@@ -732,6 +732,7 @@ class Engine:
         self.private_blocks -= request.private_blocks
         request.private_blocks = 0
         if request.node is not None:
+            self.evictor.done(self.tree.state, request.node, now_ns)
             self.tree.unpin(request.node, now_ns)
             request.node = None
         request.node_blocks = 0

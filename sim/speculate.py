@@ -44,6 +44,7 @@ class Speculator:
         if request.preemptions == 0:
             view = RequestView(
                 request.stage,
+                request.stage,
                 request.workflow,
                 request.agent,
                 request.released_ps // PS_PER_NS,
@@ -75,7 +76,7 @@ class Speculator:
             drafts.append(draft)
             usable.append(min(len(draft.tokens), max(left, 0)))
         proposals = Proposals(
-            stage=np.array([r.stage for r in decoding], dtype=np.int32),
+            request=np.array([r.stage for r in decoding], dtype=np.int32),
             length=np.array(usable, dtype=np.int32),
             drafts=drafts,
             acceptance=np.array([self._rate.get(r.stage, 0.5) for r in decoding], dtype=np.float32),
