@@ -7,11 +7,12 @@ from collections.abc import Callable
 import numpy as np
 import simpy
 
-from sim.clock import PRIORITY_ARRIVAL, PS_PER_NS, PS_PER_S
+from sim.clock import PRIORITY_ARRIVAL, PS_PER_NS
 from sim.cluster import Cluster
 from sim.config import LoadConfig
 from sim.log import RunLog
 from sim.request import Request
+from traces.arrivals import poisson
 from traces.draws import uniform_array
 from traces.errors import InputError
 from traces.schema import StageKind, Workload
@@ -203,10 +204,7 @@ def _arrivals(workload: Workload, load: LoadConfig, seed: int) -> tuple[list[int
         if load.loop == "closed":
             return order.tolist(), None
         assert load.rate_per_s is not None
-        # log is not the same on every CPU to the last bit: nanoseconds are rounded from far above that.
-        gaps = -np.log1p(-uniform_array(seed, "arrival", index)) / load.rate_per_s
-        gap_us = np.rint(gaps * 1e6).astype(np.int64)
-        return order.tolist(), (np.cumsum(gap_us) * (PS_PER_S // 1_000_000)).tolist()
+        return order.tolist(), (poisson(n, load.rate_per_s, seed) * PS_PER_NS).tolist()
     if workload.workflow_arrival_ns is None:
         raise InputError(
             f"load.loop=open: workload {workload.name!r} records no arrival times; give load.rate_per_s, or load.loop=closed"
