@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -149,9 +150,9 @@ def parse_profile(text: str, source: str = "profile") -> Profile:
     xs, ys = profile.linear_tokens, profile.linear_ps
     if not xs or len(xs) != len(ys):
         raise InputError(f"{at(source, field='linear_ps')}: needs one value for each of 'linear_tokens'")
-    if xs[0] < 1 or any(b <= a for a, b in zip(xs, xs[1:], strict=False)):
+    if xs[0] < 1 or any(b <= a for a, b in pairwise(xs)):
         raise InputError(f"{at(source, field='linear_tokens')}: must ascend from at least 1")
-    if any(b < a for a, b in zip(ys, ys[1:], strict=False)):
+    if any(b < a for a, b in pairwise(ys)):
         raise InputError(f"{at(source, field='linear_ps')}: must not decrease")
     for key in ("gpu", "tp", "model", "precision", "engine", "timing"):
         if key not in profile.identity:

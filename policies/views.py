@@ -28,19 +28,39 @@ class CacheNode(Protocol):
     """
 
     @property
-    def id(self) -> int: ...
+    def id(self) -> int:
+        """Unique number in its host."""
+        ...
+
     @property
-    def identity(self) -> int: ...
+    def identity(self) -> int:
+        """Number of its content."""
+        ...
+
     @property
-    def tokens(self) -> int: ...
+    def tokens(self) -> int:
+        """KV tokens it holds."""
+        ...
+
     @property
-    def depth_tokens(self) -> int: ...
+    def depth_tokens(self) -> int:
+        """Prefix tokens down to its end."""
+        ...
+
     @property
-    def parent(self) -> CacheNode | None: ...
+    def parent(self) -> CacheNode | None:
+        """Node above it, None below the root."""
+        ...
+
     @property
-    def created_ns(self) -> int: ...
+    def created_ns(self) -> int:
+        """When it became resident."""
+        ...
+
     @property
-    def last_access_ns(self) -> int: ...
+    def last_access_ns(self) -> int:
+        """Its own last insert or hit."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,18 +132,30 @@ class ReplicaView(Protocol):
     """One engine as a router sees it."""
 
     @property
-    def index(self) -> int: ...
+    def index(self) -> int:
+        """Place among the replicas."""
+        ...
+
     @property
-    def running(self) -> int: ...
+    def running(self) -> int:
+        """Requests admitted and not ended."""
+        ...
+
     @property
-    def waiting(self) -> int: ...
+    def waiting(self) -> int:
+        """Requests released and not admitted."""
+        ...
+
     @property
     def queued_tokens(self) -> int:
         """Prompt tokens released to this replica and not yet prefilled."""
         ...
 
     @property
-    def kv_tokens_active(self) -> int: ...
+    def kv_tokens_active(self) -> int:
+        """KV tokens that running requests hold."""
+        ...
+
     def cached_tokens(self, request: RequestView) -> int:
         """Leading prompt tokens of `request` resident in this replica's HBM. Does not touch the cache."""
         ...

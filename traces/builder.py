@@ -13,6 +13,10 @@ from traces.prefix import PrefixTree, intern
 from traces.schema import StageKind, Workload
 
 
+_Int32 = NDArray[np.int32]
+_Identity = tuple[PrefixTree, _Int32, _Int32, _Int32, _Int32]
+
+
 class WorkloadBuilder:
     """Collects workflows and stages, interns prefix identity, checks the result.
 
@@ -136,7 +140,7 @@ class WorkloadBuilder:
             raise InputError(f"{self.name}: {errors[0]}")
         return workload
 
-    def _identity(self, rows: NDArray[np.int64]) -> tuple[PrefixTree, *tuple[NDArray[np.int32], ...]]:
+    def _identity(self, rows: NDArray[np.int64]) -> _Identity:
         n = len(rows)
         none = np.zeros(0, dtype=np.uint64)
         prompts = [none if u is None else u for u in self._prompt_units]

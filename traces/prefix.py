@@ -50,7 +50,7 @@ class PrefixTree:
 
     def errors(self) -> list[str]:
         """Return what is inconsistent, one line each; empty when the tree is sound."""
-        out = []
+        out: list[str] = []
         n = len(self)
         if not (len(self.start_tokens) == len(self.end_tokens) == n):
             return ["prefix tree: columns of unequal length"]

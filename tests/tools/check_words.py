@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 BANNED = {
     r"\.\./" + "shared": "a path outside the repository",
@@ -11,14 +12,20 @@ BANNED = {
     r"\b" + r"TO" + r"DO\b|\bFIX" + r"ME\b|\bXX" + r"X\b": "a promise instead of the thing",
 }
 
-files = subprocess.run(["git", "ls-files", "-z"], check=True, capture_output=True, text=True).stdout.split("\0")
+files = subprocess.run(["git", "ls-files", "-z"], check=True, capture_output=True, text=True).stdout.split(
+    "\0"
+)
 bad = []
 for name in filter(None, files):
     try:
-        lines = open(name, encoding="utf-8").read().splitlines()
+        lines = Path(name).read_text(encoding="utf-8").splitlines()
     except (UnicodeDecodeError, FileNotFoundError, IsADirectoryError):
         continue
     for number, line in enumerate(lines, 1):
-        bad += [f"{name}:{number}: {why}: {line.strip()[:80]}" for word, why in BANNED.items() if re.search(word, line)]
+        bad += [
+            f"{name}:{number}: {why}: {line.strip()[:80]}"
+            for word, why in BANNED.items()
+            if re.search(word, line)
+        ]
 print("\n".join(bad) or "no banned words")
 sys.exit(bool(bad))
