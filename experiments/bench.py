@@ -33,13 +33,13 @@ def bench(workload: str, words: Sequence[str], *, as_json: bool) -> int:
 def measure(workload: str, words: Sequence[str]) -> dict[str, Any]:
     """Return what `bench` prints.
 
-    Recorded arrivals are replayed open loop where the workload has them. simulation_s is the wall time of the
-    simulation, log written and closed; reading the workload is load_s. requests_per_s and steps_per_s are per
-    second of simulation_s; peak_rss_mb is the most memory the whole process held.
+    Recorded arrivals are replayed open loop where the workload has them, unless load.loop or load.concurrency
+    is given. simulation_s is the wall time of the simulation, log written and closed; reading the workload is
+    load_s. requests_per_s and steps_per_s are per second of simulation_s; peak_rss_mb is the most memory the
+    whole process held.
     """
-    from sim.run import simulate
-
     from sim.log import ParquetSink
+    from sim.run import simulate
 
     began = time.perf_counter()
     given = read(words)
@@ -47,7 +47,8 @@ def measure(workload: str, words: Sequence[str]) -> dict[str, Any]:
         raise InputError("bench: name the workload with --workload")
     held = open_workload(WorkloadRef(workload, given.values.get("workload_format")))
     load_s = time.perf_counter() - began
-    if held.workflow_arrival_ns is not None and not any(k.startswith("load.") for k in given.values):
+    closed = {"load.loop", "load.concurrency"} & set(given.values)
+    if held.workflow_arrival_ns is not None and not closed:
         words = [*words, "load.loop=open"]
     plan, jobs, _ = build([*words, f"workload={workload}"], experiment="bench")
     if len(jobs) != 1:
