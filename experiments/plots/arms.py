@@ -8,7 +8,7 @@ from typing import Any
 
 from experiments.columns import COLUMNS
 from experiments.plots.labels import legend
-from experiments.plots.style import MUTED, PAGE_INCHES, Axes, Look, seeds_note
+from experiments.plots.style import MUTED, PAGE_INCHES, Axes, Look, grow, seeds_note
 
 TITLE = "Change against the first arm"
 MOSAIC = (("points", "lower"), ("higher", "lower"))
@@ -60,6 +60,8 @@ def draw(data: Data, axes: Axes) -> None:
     for panel, rows in data.rows.items():
         arrow = "← better" if panel == "lower" else "better →"
         _panel(axes[panel], rows, f"change ({units[panel]}), {seeds_note(data.seeds)}; {arrow}")
+    most = max((len(marks) for rows in data.rows.values() for _, marks in rows), default=0)
+    grow(axes["points"].figure, 0.35 * (most - 3))
     found = {m.look.index: m.look for rows in data.rows.values() for _, marks in rows for m in marks}
     axes["points"].set_title(f"against {data.baseline}", fontweight="normal")
     legend(axes["points"].figure, list(found.values()), markers=True)

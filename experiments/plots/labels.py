@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from experiments.plots.style import Look
+from experiments.plots.style import Look, grow
 
 
 def legend(figure: Figure, looks: Sequence[Look], *, markers: bool = False) -> None:
-    """Put one legend above all panels, in plan order; markers: show those of the arms too."""
+    """Put one legend above all panels, in plan order, the figure growing by its rows.
+
+    markers: show those of the arms too. Mutates figure.
+    """
     handles = [
         Line2D(
             [], [], color=k.color, linestyle=k.dash, label=shortened(k.name, 60),
@@ -24,6 +28,7 @@ def legend(figure: Figure, looks: Sequence[Look], *, markers: bool = False) -> N
     if handles:
         sizes = [len(str(h.get_label())) + 7 for h in handles]
         columns = len(handles) if sum(sizes) <= 110 else max(1, min(4, 110 // max(sizes)))
+        grow(figure, 0.17 * (math.ceil(len(handles) / columns) - 1))
         figure.legend(handles=handles, loc="outside upper left", ncols=columns, handlelength=2.2)
 
 

@@ -18,9 +18,13 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 INK, MUTED, RULE = "#1c2024", "#5d6671", "#dde1e6"
-PALETTE = ("#6b7480", "#0072b2", "#d55e00", "#00875f", "#a3528b", "#9a7300", "#3f6fd1")
-PALETTE_DARK = ("#a4adb8", "#56b4e9", "#f5894a", "#2fc795", "#e39cca", "#e5b73b", "#8fb0ff")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+PALETTE = (
+    "#6b7480", "#0072b2", "#d55e00", "#00875f", "#a3528b", "#9a7300", "#3f6fd1", "#8a5a35", "#0d8494",
+)  # fmt: skip
+PALETTE_DARK = (
+    "#a4adb8", "#56b4e9", "#f5894a", "#2fc795", "#e39cca", "#e5b73b", "#8fb0ff", "#cf9f73", "#4fd0e0",
+)  # fmt: skip
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "h")
 COLUMN_INCHES, PAGE_INCHES = 3.4, 7.0
 Axes = Mapping[str, Any]  # panel name -> matplotlib Axes
 FORMATS = ("svg", "pdf", "png")
@@ -111,6 +115,12 @@ def panels(mosaic: Sequence[Sequence[str]], size: tuple[float, float], **ratios:
     figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(wspace=0.04, hspace=0.04))
     FigureCanvasAgg(figure)
     return figure, figure.subplot_mosaic([list(row) for row in mosaic], **ratios)
+
+
+def grow(figure: Figure, inches: float) -> None:
+    """Make the figure higher. Mutates it."""
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(width, height + max(inches, 0.0))
 
 
 def seeds_note(counts: Sequence[int]) -> str:
