@@ -12,7 +12,6 @@ from traces.errors import InputError
 from traces.prefix import PrefixTree, intern
 from traces.schema import StageKind, Workload
 
-
 _Int32 = NDArray[np.int32]
 _Identity = tuple[PrefixTree, _Int32, _Int32, _Int32, _Int32]
 
