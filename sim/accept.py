@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from policies.views import Draft
 from sim.config import AcceptConfig
@@ -42,8 +43,8 @@ class Acceptance:
                 return k
         return limit
 
-    def emitted(self, stage: int, position: int, count: int) -> np.ndarray:  # type: ignore[type-arg]
-        """Return uint32[count]: the recorded output tokens from `position` on; zeros where the trace has no ids."""
+    def emitted(self, stage: int, position: int, count: int) -> NDArray[np.uint32]:
+        """Return uint32[count]: recorded output tokens from `position` on; zeros without ids in the trace."""
         if self._ids is None or self._ptr is None:
             return np.zeros(count, dtype=np.uint32)
         start = self._ptr[stage] + position

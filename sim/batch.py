@@ -1,8 +1,9 @@
 """The decode batch, held so that a step costs the same whatever its size.
 
-Every decoding sequence gains one token a step, so all of them are described by one counter: a sequence finishes when the
-counter reaches a number known at its join, its context is the counter less a constant, and it needs a new KV
-block when the counter has a certain residue modulo the block size. Sums and residues are kept, not sequences.
+Every decoding sequence gains one token a step, so all of them are described by one counter: a sequence
+finishes when the counter reaches a number known at its join, its context is the counter less a constant, and
+it needs a new KV block when the counter has a certain residue modulo the block size. Sums and residues are
+kept, not sequences.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class DecodeBatch:
         self._finish: list[tuple[int, int, int, Request]] = []
 
     def join(self, request: Request) -> None:
-        """Add a request with `generated` tokens (at least 1) of `output_tokens` and KV for all but the last. Mutates."""
+        """Add a request with `generated` (at least 1) tokens, and KV for all but the last. Mutates."""
         request.join_step = self.step
         kv_tokens = request.computed_tokens
         self.seqs += 1
@@ -51,7 +52,7 @@ class DecodeBatch:
         request.join_step = -1
 
     def steps_to_finish(self) -> int:
-        """Return the steps until the next request finishes; a large number when none decodes. Drops stale entries."""
+        """Return the steps until the next request finishes; large when none does. Drops stale entries."""
         heap = self._finish
         while heap:
             finish, _, version, request = heap[0]

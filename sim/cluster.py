@@ -18,7 +18,7 @@ _NS = 1_000
 
 
 class Cluster:
-    """Routes released LLM stages to replicas; tells predictors and evictors what workflows do. Methods mutate."""
+    """Routes released LLM stages to replicas; tells predictors and evictors what happens. Methods mutate."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Cluster:
         )
 
     def served(self, stage: int, now_ps: int) -> bool:
-        """Say whether a finished result serves `stage`, outermost name first; such a stage issues no request."""
+        """Say whether a finished result serves `stage`, outermost name first; it then issues no request."""
         if not self._reuses:
             return False
         for rank, name in enumerate(self._reuse.names(self._reuse_state, self._stage_view(stage))):

@@ -1,4 +1,4 @@
-"""What a run simulates, as plain data. Every field is an option of the command line (`engine.max_num_seqs=64`)."""
+"""What a run simulates, as data. Each field is an option of the command line (`engine.max_num_seqs=64`)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ LOOPS = ("closed", "open")
 class EngineConfig:
     """One replica; names and defaults follow vLLM V1.
 
-    prefix_cache            radix (SGLang-like: whole leaves leave) or block_hash (vLLM-like: full blocks, at most
-                            n - 1 prompt tokens hit, tail blocks leave first), or none
+    prefix_cache            radix (SGLang-like: whole leaves leave) or block_hash (vLLM-like: full blocks, at
+                            most n - 1 prompt tokens hit, tail blocks leave first), or none
     num_gpu_blocks          KV blocks of `block_tokens`; None: computed from gpu_memory_utilization
     watermark_blocks_ratio  share of blocks that admission leaves free
     max_model_len           None: the profile's
@@ -111,8 +111,8 @@ class LoadConfig:
 class AcceptConfig:
     """Acceptance of drafted tokens where the trace holds no output token ids.
 
-    rate    probability that a drafted token is accepted, independent over positions (an assumption, and said so
-            in the report); traces with ids ignore it: they are replayed
+    rate    probability that a drafted token is accepted, independent over positions (an assumption, and said
+            so in the report); traces with ids ignore it: they are replayed
     """
 
     rate: float = 0.0

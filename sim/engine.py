@@ -1,9 +1,9 @@
 """One replica: a vLLM-V1-like continuous-batching engine in virtual time.
 
-A step is planned at its start (decodes first, then chunks of prefills in progress, then admissions), priced from the
-profile, and accounted at its end. While nothing can change (no prefill, no request that could join, no finish) many
-decode steps are planned as one stretch: their durations grow linearly with context, so their sum is a
-polynomial in integers and the log is the one that single steps would have written.
+A step is planned at its start (decodes first, then chunks of prefills in progress, then admissions), priced
+from the profile, and accounted at its end. While nothing can change (no prefill, no request that could join,
+no finish) many decode steps are planned as one stretch: their durations grow linearly with context, so their
+sum is a polynomial in integers and the log is the one that single steps would have written.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from policies.api import Bucketer, Evictor
 from policies.costs import Profile
 from policies.views import Access, BatchShape, Forecast, HostInfo, RequestView
 from sim.batch import DecodeBatch
-from sim.clock import PRIORITY_PLAN, PRIORITY_STEP_END, PS_PER_NS
+from sim.clock import PRIORITY_PLAN, PRIORITY_STEP_END, PS_PER_NS, Clock
 from sim.config import EngineConfig
 from sim.kv.paths import PrefixPaths
 from sim.kv.radix import Node, RadixCache
@@ -42,7 +42,7 @@ class Engine:
 
     def __init__(
         self,
-        env: simpy.Environment,
+        env: Clock,
         index: int,
         config: EngineConfig,
         profile: Profile,
@@ -82,7 +82,8 @@ class Engine:
         self._by_priority = config.queue == "priority"
         self.evictor = evictor
         self.tree = RadixCache(paths, evictor, evictor.new_state(host), whole_leaves=self._radix)
-        # A policy whose order changes with time (a TTL) or with the size of what is left must be asked at every step.
+        # A policy whose order changes with time (a TTL) or with the size of what is left must be asked at
+        # every step.
         kind = type(evictor)
         steady = kind.next_deadline is Evictor.next_deadline and kind.shrink is Evictor.shrink
         steady = steady and (oracle is None or lone)  # other replicas change what an oracle says
@@ -110,7 +111,8 @@ class Engine:
         self.steps = 0
         self.stretches = 0
         self.busy_ps = 0
-        # The stretch in progress: steps, start, duration of the first, growth a step, steps whose KV is allocated.
+        # The stretch in progress: steps, start, duration of the first, growth a step, steps whose KV is
+        # allocated.
         self._n = 0
         self._start_ps = 0
         self._first_ps = 0
@@ -126,7 +128,7 @@ class Engine:
         self._row: tuple[int, ...] = ()
         self._chunks: list[tuple[Request, int]] = []
 
-    # -- what routers see ------------------------------------------------------------------------------------------
+    # -- what routers see ------------------------------------------------------------------------------------
 
     @property
     def running(self) -> int:
@@ -162,7 +164,7 @@ class Engine:
         """Time before which this replica logs no further step or eviction."""
         return (self._start_ps if self._timer is not None else self.env.now) // PS_PER_NS
 
-    # -- what happens to it ----------------------------------------------------------------------------------------
+    # -- what happens to it ----------------------------------------------------------------------------------
 
     def submit(self, request: Request) -> None:
         """Take a request now; rejects at once what the engine could never serve."""
@@ -206,7 +208,7 @@ class Engine:
             self._request_plan()
 
     def stop(self) -> None:
-        """Account the steps that ended by now; the rest of the stretch and every open request stay incomplete."""
+        """Account the steps that ended by now; the rest of the stretch and open requests stay incomplete."""
         if self._timer is not None:
             self._settle(self._steps_begun())
             self._timer = None
@@ -221,7 +223,7 @@ class Engine:
         for _, _, _, request in sorted(self.waiting_heap, key=lambda entry: entry[:3]):
             self._end_row(request, -1, "incomplete", "")
 
-    # -- the step loop ---------------------------------------------------------------------------------------------
+    # -- the step loop ---------------------------------------------------------------------------------------
 
     def _request_plan(self) -> None:
         """Plan when everything of this instant has arrived."""
@@ -265,7 +267,7 @@ class Engine:
             self._request_plan()
 
     def _plan(self) -> None:
-        """Choose what the next step does and set its timer; a stretch of steps if nothing can change meanwhile."""
+        """Choose what the next step does and set its timer; a stretch of steps if nothing can change."""
         if self._paused:
             return
         if self._check is not None:
@@ -369,7 +371,7 @@ class Engine:
         return self._linear[tokens] if tokens <= self._max_tokens else self.profile.linear_ps_at(tokens)
 
     def _draft(self, prefill_tokens: int) -> tuple[int, int, int]:
-        """Return (tokens drafted for the step, what drafting costs in ps, new tokens a sequence or 0 if ragged)."""
+        """Return (tokens drafted for the step, drafting cost in ps, new tokens a sequence or 0 if ragged)."""
         if self._speculator is None or not self.batch.seqs:
             return 0, 0, 1
         decoding = [r for r in self.running_requests.values() if r.join_step >= 0]
@@ -425,8 +427,8 @@ class Engine:
         seqs, continuing, prefill_seqs, prefill_tokens, context, waiting, active, cached = self._row
         self.log.stretch(
             (self.index, n, self._start_ps, self._first_ps, self._growth_ps, seqs, continuing, prefill_seqs,
-             prefill_tokens, context, waiting, active, cached, self._free_for_row(), self.batch.step, *self._drafted_accepted(),
-             self._row_graph),
+             prefill_tokens, context, waiting, active, cached, self._free_for_row(), self.batch.step,
+             *self._drafted_accepted(), self._row_graph),
             self.batch.phases, n,
         )  # fmt: skip
         self.steps += n
@@ -438,7 +440,8 @@ class Engine:
         return (0, 0) if self._speculator is None else self._speculator.counts()
 
     def _free_for_row(self) -> int:
-        # Only bulk eviction takes cached blocks during a stretch; elsewhere they left before its row was opened.
+        # Only bulk eviction takes cached blocks during a stretch; elsewhere they left before its row was
+        # opened.
         return self._free_before if self._bulk_evict and not self._row[2] else 1 << 40
 
     def _time_of(self, steps: int) -> int:
@@ -446,7 +449,7 @@ class Engine:
         return self._start_ps + steps * self._first_ps + self._growth_ps * (steps * (steps - 1) // 2)
 
     def _steps_ended_by(self, now: int) -> int:
-        """Return how many steps of the stretch have ended by `now` (binary search on an integer polynomial)."""
+        """Return how many steps of the stretch have ended by `now` (a binary search in integers)."""
         low, high = 0, self._n
         while low < high:
             middle = (low + high + 1) // 2
@@ -489,7 +492,7 @@ class Engine:
             self._freed += self.tree.evict(short, self._start_ps // PS_PER_NS, self._evicted_by_decode)
         self.private_blocks += new
 
-    # -- prefill and admission -------------------------------------------------------------------------------------
+    # -- prefill and admission -------------------------------------------------------------------------------
 
     def _schedule_prefills(self, budget: int, admit: bool) -> list[tuple[Request, int]]:
         chunks: list[tuple[Request, int]] = []
@@ -519,14 +522,15 @@ class Engine:
         chunk = min(budget, request.target_tokens - request.computed_tokens)
         chunks.append((request, chunk))
         if not self._radix:
-            # vLLM makes a block known when its tokens are scheduled: the same step writes it before it is read.
+            # vLLM makes a block known when its tokens are scheduled: the same step writes it before it is
+            # read.
             self._publish(
                 request, (request.computed_tokens + chunk) // self._block_tokens, self.env.now // PS_PER_NS
             )
         return chunk
 
     def _lookup(self, request: Request) -> tuple[Node | None, int]:
-        """Return the deepest resident node of the request's prefix and the blocks matched: at most n - 1 tokens."""
+        """Return the deepest resident node of the request's prefix and the blocks matched, at most n - 1."""
         if not self._caching:
             return None, 0
         stage = request.stage
@@ -689,7 +693,7 @@ class Engine:
         request.private_blocks -= taken
         self.private_blocks -= taken
 
-    # -- ends ------------------------------------------------------------------------------------------------------
+    # -- ends ------------------------------------------------------------------------------------------------
 
     def _finish(self, request: Request) -> None:
         self._release_kv(request, keep=True)
@@ -738,7 +742,7 @@ class Engine:
         request.node_blocks = 0
 
     def _preempt(self) -> None:
-        """Take back the KV of the request that was admitted last (lowest priority first), to be recomputed."""
+        """Take back the KV of the request admitted last (lowest priority first), to be recomputed."""
         running = self.running_requests
         if self._by_priority:
             request = max(running.values(), key=lambda r: (r.priority, r.sequence))
@@ -752,7 +756,8 @@ class Engine:
             self.prefilling.remove(request)
         else:
             computed = False  # its copy from the host has not arrived
-        # vLLM frees blocks into the cache's queue, where they may still be hit; a radix tree drops what is private.
+        # vLLM frees blocks into the cache's queue, where they may still be hit; a radix tree drops what is
+        # private.
         self._release_kv(request, keep=computed and not self._radix)
         request.version += 1
         request.preemptions += 1
@@ -801,11 +806,12 @@ class Engine:
         self.log.add(
             "requests",
             (
-                request.stage, request.workflow, request.agent, self.index, request.prompt_tokens, request.generated,
-                request.released_ps // PS_PER_NS, _ns(request.admitted_ps), _ns(request.first_token_ps),
-                _ns(finished_ps), request.gpu_hit_tokens, request.host_hit_tokens, request.prefilled_tokens,
-                request.recomputed_tokens, request.preemptions, request.drafted_tokens, request.accepted_tokens,
-                _STATUS[status], reason,
+                request.stage, request.workflow, request.agent, self.index, request.prompt_tokens,
+                request.generated, request.released_ps // PS_PER_NS, _ns(request.admitted_ps),
+                _ns(request.first_token_ps), _ns(finished_ps), request.gpu_hit_tokens,
+                request.host_hit_tokens,
+                request.prefilled_tokens, request.recomputed_tokens, request.preemptions,
+                request.drafted_tokens, request.accepted_tokens, _STATUS[status], reason,
             ),
         )  # fmt: skip
 

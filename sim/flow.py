@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import simpy
 
-from sim.clock import PRIORITY_ARRIVAL, PS_PER_NS
+from sim.clock import PRIORITY_ARRIVAL, PS_PER_NS, Clock
 from sim.cluster import Cluster
 from sim.config import LoadConfig
 from sim.log import RunLog
@@ -26,7 +26,7 @@ class Flow:
 
     def __init__(
         self,
-        env: simpy.Environment,
+        env: Clock,
         workload: Workload,
         load: LoadConfig,
         seed: int,
@@ -207,7 +207,8 @@ def _arrivals(workload: Workload, load: LoadConfig, seed: int) -> tuple[list[int
         return order.tolist(), (poisson(n, load.rate_per_s, seed) * PS_PER_NS).tolist()
     if workload.workflow_arrival_ns is None:
         raise InputError(
-            f"load.loop=open: workload {workload.name!r} records no arrival times; give load.rate_per_s, or load.loop=closed"
+            f"load.loop=open: workload {workload.name!r} records no arrival times; "
+            "give load.rate_per_s, or load.loop=closed"
         )
     order = np.argsort(workload.workflow_arrival_ns, kind="stable")
     return order.tolist(), (workload.workflow_arrival_ns[order] * PS_PER_NS).tolist()

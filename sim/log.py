@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sim.clock import PS_PER_NS
+from traces.prefix import Int64
 from traces.tables import SCHEMAS
 
 _FLUSH_ROWS = 20_000
@@ -105,8 +106,8 @@ class ParquetSink:
 class RunLog:
     """Buffers rows and hands them to a sink. Every method but `__init__` mutates; `close` flushes the rest.
 
-    `settled_ns` returns the time before which no replica will log another step or eviction. Rows of `steps` and
-    `blocks` leave in order of (time, replica), so the log does not tell when a stretch was accounted.
+    `settled_ns` returns the time before which no replica will log another step or eviction. Rows of `steps`
+    and `blocks` leave in order of (time, replica), so the log does not tell when a stretch was accounted.
     """
 
     def __init__(self, sink: Sink, block_tokens: int, settled_ns: Callable[[], int]) -> None:
@@ -120,7 +121,7 @@ class RunLog:
         self._steps = 0
 
     def add(self, table: str, row: tuple[Any, ...]) -> None:
-        """Append one row of any table but `steps`, in the order of its schema, dictionary columns as strings."""
+        """Append one row of a table other than `steps`, in schema order, dictionary columns as strings."""
         rows = self._rows[table]
         rows.append(row)
         if len(rows) >= _FLUSH_ROWS:
@@ -191,13 +192,14 @@ def _column(field: pa.Field, values: Iterable[Any]) -> pa.Array:
 
 def _expand(stretches: list[tuple[int, ...]], phases: list[list[int]], block_tokens: int) -> pa.Table:
     m = np.array(stretches, dtype=np.int64)
-    (replica, n, start, first, growth, decode, continuing, prefill_seqs, prefill_tokens, context, waiting, active,
-     cached, free, step, drafted, accepted, graph) = m.T  # fmt: skip
+    (replica, n, start, first, growth, decode, continuing, prefill_seqs, prefill_tokens, context, waiting,
+     active, cached, free, step, drafted, accepted, graph) = m.T  # fmt: skip
     rows = np.repeat(np.arange(len(n)), n)
     i = np.arange(len(rows)) - np.repeat(np.cumsum(n) - n, n)
 
-    def at(k: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
-        return start[rows] + k * first[rows] + growth[rows] * (k * (k - 1) // 2)
+    def at(k: Int64) -> Int64:
+        ends: Int64 = start[rows] + k * first[rows] + growth[rows] * (k * (k - 1) // 2)
+        return ends
 
     start_ns = at(i) // PS_PER_NS
     duration_ns = at(i + 1) // PS_PER_NS - start_ns
@@ -224,17 +226,18 @@ def _expand(stretches: list[tuple[int, ...]], phases: list[list[int]], block_tok
 
 
 def _allocated(
-    phases: np.ndarray,
-    step: np.ndarray,
-    decode: np.ndarray,
-    rows: np.ndarray,
-    k: np.ndarray,
-    size: int,  # type: ignore[type-arg]
-) -> np.ndarray:  # type: ignore[type-arg]
+    phases: Int64,
+    step: Int64,
+    decode: Int64,
+    rows: Int64,
+    k: Int64,
+    size: int,
+) -> Int64:
     """Blocks allocated by the first k steps of each stretch, from the residues of its batch."""
     # Prefix sums over two turns of the residues, beginning at the stretch's first step.
     first = step % size
     turned = phases[np.arange(len(step))[:, None], (first[:, None] + np.arange(size)[None, :]) % size]
     sums = np.concatenate([np.zeros((len(step), 1), np.int64), np.cumsum(turned, axis=1)], axis=1)
     cycles, rest = np.divmod(k, size)
-    return cycles * decode[rows] + sums[rows, rest]
+    allocated: Int64 = cycles * decode[rows] + sums[rows, rest]
+    return allocated

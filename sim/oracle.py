@@ -1,7 +1,7 @@
 """The truth, for offline references: the order in which a recorded run admitted requests.
 
-The future shifts with the policy, so no exact future exists in a closed loop. The record is taken under LRU, and a
-node's next use is the earliest recorded admission, among requests not admitted yet in this run, that
+The future shifts with the policy, so no exact future exists in a closed loop. The record is taken under LRU,
+and a node's next use is the earliest recorded admission, among requests not admitted yet in this run, that
 would read it ("Belady-leaf on the recorded LRU trace").
 """
 
@@ -44,7 +44,7 @@ class RecordedOracle:
             self._progress[workflow] = self._progress.get(workflow, 0) + 1
 
     def next_use(self, node: CacheNode) -> int:
-        """Return the recorded rank of the next admission that reads `node`, `NEVER` if none. Skips what has passed."""
+        """Return the recorded rank of the next admission that reads `node`, `NEVER` if none. Mutates."""
         assert isinstance(node, Node)
         uses = self._uses.get(node.segment)
         if node.segment < 0 or uses is None:

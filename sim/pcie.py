@@ -1,4 +1,4 @@
-"""One direction of a host link: copies of one direction are served one after the other, each with its overhead."""
+"""One direction of a host link: its copies are served one after the other, each with its overhead."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from sim.clock import PS_PER_S
 
 
 class Link:
-    """A FIFO link. Mutated by `transfer`. Copies of one direction serialise on the device's copy engine, so two that
-    overlap share the bandwidth by waiting for each other.
+    """A FIFO link. Mutated by `transfer`. Copies of one direction serialise on the device's copy engine, so
+    two that overlap share the bandwidth by waiting for each other.
     """
 
     def __init__(self, bytes_per_s: int, copy_overhead_ps: int) -> None:

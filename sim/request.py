@@ -17,11 +17,10 @@ class Request:
     """
 
     __slots__ = (
-        "accepted_tokens", "drafted_tokens",
-        "admitted_ps", "agent", "computed_tokens", "first_token_ps", "generated", "gpu_hit_tokens", "host_hit_tokens",
-        "join_step", "last_token_ps", "node", "node_blocks", "output_tokens", "preemptions", "prefilled_tokens", "priority",
-        "private_blocks", "prompt_tokens", "recomputed_tokens", "released_ps", "sequence", "stage", "target_tokens",
-        "version", "workflow",
+        "accepted_tokens", "admitted_ps", "agent", "computed_tokens", "drafted_tokens", "first_token_ps",
+        "generated", "gpu_hit_tokens", "host_hit_tokens", "join_step", "last_token_ps", "node", "node_blocks",
+        "output_tokens", "preemptions", "prefilled_tokens", "priority", "private_blocks", "prompt_tokens",
+        "recomputed_tokens", "released_ps", "sequence", "stage", "target_tokens", "version", "workflow",
     )  # fmt: skip
 
     def __init__(

@@ -5,16 +5,17 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import pyarrow as pa
-import simpy
 
+from policies.api import Evictor
 from policies.costs import Profile
 from policies.registry import PolicySet, load
 from policies.views import HostInfo
 from sim.accept import Acceptance
 from sim.check import check_engine
-from sim.clock import PS_PER_NS, PS_PER_S
+from sim.clock import PS_PER_NS, PS_PER_S, Clock
 from sim.cluster import Cluster
 from sim.config import SimConfig
 from sim.engine import Engine
@@ -33,8 +34,8 @@ _SERVED = frozenset({"oracle"})
 
 @dataclass(frozen=True)
 class RunStats:
-    """What a run came to. `events` are SimPy events processed; `fast_forward_ratio` is the share of steps that were
-    not an event of their own. `notes` say what a reader of the results must know.
+    """What a run came to. `events` are SimPy events processed; `fast_forward_ratio` is the share of steps
+    that were not an event of their own. `notes` say what a reader of the results must know.
     """
 
     requests: int
@@ -64,7 +65,8 @@ def simulate(
 ) -> RunStats:
     """Run the simulation and write its log to `sink`. Deterministic in its arguments.
 
-    kv_blocks: KV blocks of one replica (see `calibration.memory`). progress: called with (workflows done, all).
+    kv_blocks: KV blocks of one replica (see `calibration.memory`). progress: called with (workflows done,
+    all of them).
     check: verify every replica's books at every step (slow; raises AssertionError).
     Raises InputError when a policy needs what a simulator cannot give or the load does not fit the workload.
     """
@@ -98,7 +100,7 @@ def _run(
     check: bool,
 ) -> RunStats:
     engine = config.engine
-    env = simpy.Environment(initial_time=0)
+    env = Clock(initial_time=0)
     engines: list[Engine] = []
     log = RunLog(sink, engine.block_tokens, lambda: min(e.settled_ns for e in engines))
     host_blocks = int(config.host_tier.ratio * kv_blocks)
@@ -127,8 +129,8 @@ def _run(
         tier = None
         if host_blocks:
             tier = HostTier(
-                config.host_tier, host_blocks, engine.block_tokens * profile.kv_bytes_per_token, profile, host, paths,
-                load("evictors", "lru"),
+                config.host_tier, host_blocks, engine.block_tokens * profile.kv_bytes_per_token, profile,
+                host, paths, _lru(),
             )  # fmt: skip
         speculator = None
         if policies.drafter.active():
@@ -138,8 +140,9 @@ def _run(
             )
         cluster.engines.append(
             Engine(
-                env, index, engine, profile, host, policies.evictor, policies.bucketer, paths, kv_blocks, tier, log, done,
-                lone=config.replicas == 1, oracle=oracle, speculator=speculator, check=check_engine if check else None,
+                env, index, engine, profile, host, policies.evictor, policies.bucketer, paths, kv_blocks,
+                tier, log, done, lone=config.replicas == 1, oracle=oracle, speculator=speculator,
+                check=check_engine if check else None,
             )
         )  # fmt: skip
     _schedule_fault(env, config, cluster)
@@ -179,7 +182,7 @@ def _run(
     )
 
 
-def _schedule_fault(env: simpy.Environment, config: SimConfig, cluster: Cluster) -> None:
+def _schedule_fault(env: Clock, config: SimConfig, cluster: Cluster) -> None:
     fault = config.fault
     if fault.pause_for_s <= 0:
         return
@@ -192,6 +195,10 @@ def _schedule_fault(env: simpy.Environment, config: SimConfig, cluster: Cluster)
     pause, resume = env.timeout(at), env.timeout(at + round(fault.pause_for_s * PS_PER_S))
     pause.callbacks.append(lambda _: replica.pause())
     resume.callbacks.append(lambda _: replica.resume())
+
+
+def _lru() -> Evictor[Any]:
+    return cast("Evictor[Any]", load("evictors", "lru"))
 
 
 class _AdmissionSink:
@@ -220,7 +227,7 @@ def _admission_order(
     simulate(
         workload,
         profile,
-        replace(policies, evictor=load("evictors", "lru")),
+        replace(policies, evictor=_lru()),
         config,
         sink,
         kv_blocks=kv_blocks,

@@ -1,7 +1,8 @@
 """Token-level speculation on one replica: draft, divide the budget, verify, roll back.
 
-The drafter proposes for each decoding request, the budget divides the batch's draft tokens, and the step is priced at
-its verification width. Accepted tokens are committed when the step ends; the rejected tail leaves no KV.
+The drafter proposes for each decoding request, the budget divides the batch's draft tokens, and the step is
+priced at its verification width. Accepted tokens are committed when the step ends; the rejected tail leaves
+no KV.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class Speculator:
     ) -> tuple[int, int, int]:
         """Draft for the step about to run.
 
-        Returns (tokens drafted in all, drafting cost in ps, new tokens a sequence if all have the same, else 0).
+        Returns (tokens drafted in all, drafting cost in ps, new tokens a sequence if equal for all, else 0).
         """
         view = BatchView(now_ps // PS_PER_NS, batch.seqs, batch.context_tokens, 0)
         limit = self._budget.limit(self._budget_state, view)
@@ -104,7 +105,7 @@ class Speculator:
         return sum(k for _, k, _ in self._step), sum(a for _, _, a in self._step)
 
     def verify(self, batch: DecodeBatch) -> list[tuple[Request, int]]:
-        """Return (request, accepted tokens beyond the step's own) of the step that ended; tell the policies."""
+        """Return (request, accepted tokens beyond the step's own) of the ended step; tell the policies."""
         step, self._step = self._step, []
         if step:
             self._budget.observe(

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import numpy as np
-
+from traces.prefix import Int32
 from traces.schema import Workload
 
 
 class PrefixPaths:
-    """Segments in blocks, and where each stage's prompt and sequence end on them. Read-only after construction.
+    """Segments in blocks, and where each stage's prompt and sequence end on them. Read-only once made.
 
     A block that straddles a divergence belongs to each branch below it, since its content differs there.
     parent[s], start[s], end[s]   nearest segment above that has a block; first block; one past the last block
                                   (start == end where a segment is shorter than a block: no walk meets it)
-    prompt_segment[i], prompt_blocks[i]       deepest segment with a full block of stage i's prompt, and how many
-                                              full blocks of it have an identity
+    prompt_segment[i], prompt_blocks[i]       deepest segment with a full block of stage i's prompt, and how
+                                              many full blocks of it have an identity
     sequence_segment[i], sequence_blocks[i]   the same for prompt followed by output
     """
 
@@ -36,7 +35,7 @@ class PrefixPaths:
             workload.sequence_segment, workload.sequence_shared_tokens // block_tokens
         )
 
-    def _ends(self, segment: np.ndarray, blocks: np.ndarray) -> tuple[list[int], list[int]]:  # type: ignore[type-arg]
+    def _ends(self, segment: Int32, blocks: Int32) -> tuple[list[int], list[int]]:
         segments: list[int] = segment.tolist()
         counts: list[int] = blocks.tolist()
         start, parent = self.start, self.parent

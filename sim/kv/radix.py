@@ -1,11 +1,11 @@
 """A prefix cache as a radix tree over interned segments, in blocks.
 
-Identity was interned once (`traces.prefix`), so a lookup compares no hashes: it climbs from the request's deepest
-segment to the first one with a resident block. Nodes are split where requests really diverged so far, never where
-the trace says they will: a policy learns nothing of the future from node boundaries.
+Identity was interned once (`traces.prefix`), so a lookup compares no hashes: it climbs from the request's
+deepest segment to the first one with a resident block. Nodes are split where requests really diverged so far,
+never where the trace says they will: a policy learns nothing of the future from node boundaries.
 
-Only leaves can leave, and residency is closed under prefixes. A pin is counted on the deepest node alone and passed
-to its parent once, on the first pin below it.
+Only leaves can leave, and residency is closed under prefixes. A pin is counted on the deepest node alone and
+passed to its parent once, on the first pin below it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Node:
     """A run of resident blocks `[start, end)` on the path of `segment` (-1: private to `stage`)."""
 
     __slots__ = (
-        "block_tokens", "children", "created_ns", "end", "evicted", "id", "identity", "last_access_ns", "parent", "refs",
-        "segment", "stage", "start",
+        "block_tokens", "children", "created_ns", "end", "evicted", "id", "identity", "last_access_ns",
+        "parent", "refs", "segment", "stage", "start",
     )  # fmt: skip
 
     def __init__(
@@ -90,7 +90,7 @@ class RadixCache:
         return self.resident_blocks - self.protected_blocks
 
     def find(self, segment: int, blocks: int) -> tuple[Node | None, int]:
-        """Return (node, matched): the node holding the last of the leading `matched` blocks. Does not mutate."""
+        """Return (node, matched): the node with the last of the leading `matched` blocks. Does not mutate."""
         deepest, parent = self._deepest, self.paths.parent
         while segment >= 0:
             node = deepest.get(segment)
@@ -167,7 +167,7 @@ class RadixCache:
             at = at.parent
 
     def unprotected_above(self, node: Node | None, blocks: int) -> int:
-        """Return the evictable blocks that pinning the leading `blocks` (they end in `node`) would protect."""
+        """Return the evictable blocks that pinning the leading `blocks`, ending in `node`, would protect."""
         total = 0
         end = blocks
         while node is not None and node.refs == 0:
@@ -177,9 +177,10 @@ class RadixCache:
         return total
 
     def insert(self, parent: Node | None, segment: int, stage: int, end: int, access: Access) -> Node:
-        """Add blocks up to `end` below `parent` (which must end where they begin) and pin the new node. Mutates.
+        """Add blocks up to `end` below `parent`, which ends where they begin, and pin the new node. Mutates.
 
-        segment -1 makes a private tail of `stage`. The parent must be pinned by the caller, who keeps that pin.
+        segment -1 makes a private tail of `stage`. The caller must have pinned the parent, and keeps that
+        pin.
         """
         start = parent.end if parent is not None else 0
         node = Node(self._next_id, parent, segment, stage, start, end, access.now_ns, self.paths.block_tokens)
@@ -202,7 +203,7 @@ class RadixCache:
         return node
 
     def evict(self, blocks: int, now_ns: int, removed: Callable[[Node, int, int], None]) -> int:
-        """Free at least `blocks` blocks, fewer only when nothing evictable is left; return how many were freed.
+        """Free at least `blocks` blocks, fewer only when nothing evictable is left; return the number freed.
 
         Whole leaves leave in the radix semantics, so more than asked may go; blocks leave from the tail of
         a leaf, and no more than asked, in the block-hash semantics. `removed(node, blocks, freed)` is
@@ -233,7 +234,7 @@ class RadixCache:
         return freed
 
     def _retract(self, node: Node) -> None:
-        """Forget the segments of `node` that lie wholly beyond its new end; move it up to the segment it ends in."""
+        """Forget the segments wholly beyond the new end of `node`; move it up to the segment it ends in."""
         segment = node.segment
         paths = self.paths
         while segment >= 0 and paths.start[segment] >= node.end:

@@ -1,8 +1,8 @@
 """Host memory behind HBM, in the manner of HiCache: a second prefix tree, and a link each way.
 
-The copy in the host outlives the one in HBM. A prefix whose continuation is only there is loaded back when that is
-predicted to be cheaper than recomputing it. Residency in the host is closed under prefixes too, so storing a run
-stores what is missing above it.
+The copy in the host outlives the one in HBM. A prefix whose continuation is only there is loaded back when
+that is predicted to be cheaper than recomputing it. Residency in the host is closed under prefixes too, so
+storing a run stores what is missing above it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class HostTier:
         self._seen: set[int] = set()
 
     def load(self, request: Request, have_tokens: int, now_ps: int, profile: Profile) -> tuple[int, int]:
-        """Return (when the copy ends, tokens loaded beyond `have_tokens`); (now, 0) when recomputing is better."""
+        """Return (end of the copy, tokens loaded beyond `have_tokens`); (now, 0) if recomputing is better."""
         paths, stage, size = self._paths, request.stage, self._paths.block_tokens
         cap = min(paths.prompt_blocks[stage], (request.target_tokens - 1) // size)
         node, matched = self.tree.find(paths.prompt_segment[stage], cap)
@@ -60,7 +60,7 @@ class HostTier:
         return self.to_device.transfer(size_bytes, now_ps), tokens
 
     def on_insert(self, segment: int, stage: int, blocks: int, now_ps: int) -> None:
-        """HBM got the leading `blocks` of a path; write-through copies them, the selective kind on second sight."""
+        """HBM got the leading `blocks` of a path: write-through copies them, selective at second sight."""
         if self.config.write == "write_through" or (
             self.config.write == "write_through_selective" and segment in self._seen
         ):
