@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from worlds import random_world
+
+from sim.worlds import random_world
 
 
 @pytest.mark.parametrize("seed", range(150))

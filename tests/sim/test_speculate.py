@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from worlds import random_world
 
 from policies.api import BatchView, Budget, Draft, Drafter, HostInfo, Proposals
 from sim.config import AcceptConfig
+from sim.worlds import random_world
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,9 @@ def test_drafts_leave_every_request_with_the_output_it_had(seed: int) -> None:
     _, a = plain.run(check=True)
     _, b = drafting.run(check=True)
     outputs = [
-        sorted(zip(t["requests"]["stage"].to_pylist(), t["requests"]["output_tokens"].to_pylist(), strict=True))
+        sorted(
+            zip(t["requests"]["stage"].to_pylist(), t["requests"]["output_tokens"].to_pylist(), strict=True)
+        )
         for t in (a, b)
     ]
     assert outputs[0] == outputs[1]
