@@ -261,7 +261,8 @@ class Engine:
             for request in self.batch.pop_finished():
                 self._finish(request)
         self._ending = False
-        if self._lone:
+        # A lone replica plans at once, unless something else of this instant may still arrive.
+        if self._lone and self.env.peek() > self.env.now:
             self._plan()
         else:
             self._request_plan()
@@ -580,7 +581,11 @@ class Engine:
         if request.preemptions == 0:
             request.gpu_hit_tokens = request.computed_tokens
         else:
-            request.recomputed_tokens += request.target_tokens - request.computed_tokens
+            again = request.target_tokens - request.computed_tokens - request.unreached_tokens
+            request.recomputed_tokens += again
+            if request.recomputed_tokens < 0:  # others published more of the prompt than it had computed
+                request.gpu_hit_tokens -= request.recomputed_tokens
+                request.recomputed_tokens = 0
         return True
 
     def _load_back(self, request: Request) -> bool:
@@ -594,6 +599,11 @@ class Engine:
         request.computed_tokens += tokens
         if request.preemptions == 0:
             request.host_hit_tokens = tokens
+        else:
+            request.recomputed_tokens -= tokens
+            if request.recomputed_tokens < 0:
+                request.host_hit_tokens -= request.recomputed_tokens
+                request.recomputed_tokens = 0
         now_ns = self.env.now // PS_PER_NS
         self.log.add(
             "blocks",
@@ -750,8 +760,11 @@ class Engine:
             request = running[next(reversed(running))]
         del running[request.stage]
         computed = True
+        request.unreached_tokens = request.target_tokens - request.computed_tokens
         if request.join_step >= 0:
             self.batch.leave(request)
+            request.last_token_ps = self._last_end_ps
+            request.unreached_tokens = 0
         elif request in self.prefilling:
             self.prefilling.remove(request)
         else:
@@ -761,7 +774,6 @@ class Engine:
         self._release_kv(request, keep=computed and not self._radix)
         request.version += 1
         request.preemptions += 1
-        request.last_token_ps = self.env.now
         request.target_tokens = request.prompt_tokens + request.generated
         request.computed_tokens = 0
         self._enqueue(request)

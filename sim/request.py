@@ -11,6 +11,7 @@ class Request:
     target_tokens   tokens to prefill: the prompt, plus what was generated before a preemption
     computed_tokens tokens whose KV exists (reused or prefilled)
     private_blocks  KV blocks the request holds itself, outside the prefix tree
+    unreached_tokens  tokens of its last target that it had not prefilled when it was preempted
     node, node_blocks   deepest tree node it pins, and the leading blocks that are in the tree
     join_step       decode-step counter at which it joined the decode batch; -1 outside
     version         incremented at preemption, so that stale heap entries are recognised
@@ -20,7 +21,8 @@ class Request:
         "accepted_tokens", "admitted_ps", "agent", "computed_tokens", "drafted_tokens", "first_token_ps",
         "generated", "gpu_hit_tokens", "host_hit_tokens", "join_step", "last_token_ps", "node", "node_blocks",
         "output_tokens", "preemptions", "prefilled_tokens", "priority", "private_blocks", "prompt_tokens",
-        "recomputed_tokens", "released_ps", "sequence", "stage", "target_tokens", "version", "workflow",
+        "recomputed_tokens", "released_ps", "sequence", "stage", "target_tokens", "unreached_tokens",
+        "version", "workflow",
     )  # fmt: skip
 
     def __init__(
@@ -57,5 +59,6 @@ class Request:
         self.host_hit_tokens = 0
         self.prefilled_tokens = 0
         self.recomputed_tokens = 0
+        self.unreached_tokens = 0
         self.drafted_tokens = 0
         self.accepted_tokens = 0
