@@ -11,7 +11,7 @@ from typing import Any
 
 from experiments import identity
 from experiments.compose import DEFAULT_EXPERIMENT, Composed, compose
-from experiments.inputs import WorkloadRef, open_profile, open_workload, prepared, seeds_matter
+from experiments.inputs import WorkloadRef, open_profile, open_workload, prepared, seeds_matter, too_long
 from experiments.job import Job
 from experiments.plan import Arm, Plan
 from experiments.policyspec import Choice, written
@@ -218,8 +218,17 @@ def _notes(points: Sequence[Point]) -> list[str]:
     notes = []
     if any(not seeds_matter(p.settings.load) for p in points):
         notes.append("Recorded arrival times are replayed: seeds change only what policies draw.")
-    for ref, count in dict.fromkeys((p.ref, p.settings.load.workflows) for p in points):
+    for ref, count, tokens_max in dict.fromkeys(
+        (p.ref, p.settings.load.workflows, p.settings.load.request_tokens_max) for p in points
+    ):
         held = open_workload(ref).n_workflows
+        if tokens_max is not None:
+            left_out = int(too_long(open_workload(ref), tokens_max).sum())
+            notes.append(
+                f"{left_out} of {held} workflows of {Path(ref.name).name} are left out: they have a request of "
+                f"more than {tokens_max:,} tokens (load.request_tokens_max)."
+            )
+            held -= left_out
         if count is not None and count > held:
             notes.append(
                 f"{Path(ref.name).name} holds {held} workflows; {count} are copies with private tokens "

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from experiments.settings import Settings
 from policies.costs import Profile
@@ -71,9 +72,17 @@ def _prepared(ref: WorkloadRef, stamp: tuple[int, int], load: LoadConfig, seed: 
     from traces import resample
 
     workload = _open(ref, stamp)
-    held = workload.n_workflows
-    if held == 0:
+    if workload.n_workflows == 0:
         raise InputError(f"workload={ref.name}: holds no workflow")
+    if load.request_tokens_max is not None:
+        short = ~too_long(workload, load.request_tokens_max)
+        if not short.any():
+            raise InputError(
+                f"load.request_tokens_max={load.request_tokens_max}: every workflow of {ref.name} has a longer request"
+            )
+        if not short.all():
+            workload = resample.subset(workload, np.flatnonzero(short).tolist())
+    held = workload.n_workflows
     if load.loop == "open" and load.rate_per_s is None:
         if workload.workflow_arrival_ns is None:
             raise InputError(
@@ -89,6 +98,15 @@ def _prepared(ref: WorkloadRef, stamp: tuple[int, int], load: LoadConfig, seed: 
         first = np.sort(np.argsort(workload.workflow_arrival_ns, kind="stable")[: load.workflows])
         return resample.subset(workload, first.tolist())
     return resample.resample(workload, load.workflows or held, seed)
+
+
+def too_long(workload: Workload, tokens_max: int) -> NDArray[np.bool_]:
+    """Return bool[workflows]: which have a request whose prompt and output exceed `tokens_max`."""
+    longest = np.zeros(workload.n_workflows, dtype=np.int64)
+    np.maximum.at(
+        longest, workload.stage_workflow, workload.prompt_tokens.astype(np.int64) + workload.output_tokens
+    )
+    return longest > tokens_max
 
 
 def seeds_matter(load: LoadConfig) -> bool:

@@ -85,6 +85,8 @@ class LoadConfig:
     workflows     number of workflows to run; None: each of the trace once. More than the trace holds are
                   resampled copies with private tokens re-keyed
     think_scale   multiplies wait stages; tool stages keep their times. Stated in the report when not 1
+    request_tokens_max   leave out workflows with a request (prompt and output) longer than this, and say how many;
+                  None: they are run, and the engine rejects what it cannot serve
     horizon_s     stop after this much simulated time; what is unfinished is counted as incomplete
     """
 
@@ -93,10 +95,13 @@ class LoadConfig:
     rate_per_s: float | None = None
     workflows: int | None = None
     think_scale: float = 1.0
+    request_tokens_max: int | None = None
     horizon_s: float | None = None
 
     def __post_init__(self) -> None:
         _one_of(self, "load", loop=LOOPS)
+        if self.request_tokens_max is not None:
+            _at_least(self, "load", request_tokens_max=1)
         _at_least(self, "load", concurrency=1)
         _between(self, "load", think_scale=(0.0, 1000.0))
         if self.workflows is not None:
