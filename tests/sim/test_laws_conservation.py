@@ -4,6 +4,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from test_speculate import with_drafts
 
 from sim.worlds import World, random_world
 from traces.metrics import generated_tokens, itl_ms
@@ -153,6 +154,21 @@ def test_gaps_between_tokens_add_up_to_the_time_spent_generating(seed: int) -> N
         some = output > 0
         total = int((np.rint(gaps.value * 1e6).astype(np.int64) * gaps.count).sum())
         assert total == int((finished - first)[some].sum())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_drafts_that_are_accepted_arrive_together(seed: int) -> None:
+    """Every token comes alone after a gap, or with the token that verified it: gaps and their sum stay exact."""
+    log = from_tables(with_drafts(seed, 0.7)[1].run()[1])
+    first, finished, output, accepted = requests(
+        log, "first_token_ns", "finished_ns", "output_tokens", "accepted_tokens"
+    )
+    gaps = itl_ms(log)
+    assert gaps.count is not None
+    assert len(gaps) + int(accepted.sum()) == int(np.maximum(output - 1, 0).sum())
+    total = int((np.rint(gaps.value * 1e6).astype(np.int64) * gaps.count).sum())
+    assert total == int((finished - first)[output > 0].sum())
+    assert generated_tokens(log, Window("all of it", 0, 1 << 62)) == generated_tokens(log)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
