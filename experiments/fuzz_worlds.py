@@ -55,9 +55,10 @@ def fuzz_world(seed: int) -> World:
     """Return the world of a seed. Equal seeds give equal worlds as long as the same policies are registered."""
     world = random_world(seed)
     dice = Dice(seed, "fuzz")
-    policies = replace(
-        world.policies, **{OPTION[family]: _any_policy(family, dice) for family in _FAMILIES if dice.below(3)}
-    )
+    chosen: dict[str, Any] = {
+        OPTION[family]: _any_policy(family, dice) for family in _FAMILIES if dice.below(3)
+    }
+    policies = replace(world.policies, **chosen)
     config = world.config
     if dice.below(3) == 0:
         drafter, budget = _any_drafter(dice)
@@ -123,8 +124,8 @@ def _any_policy(family: str, dice: Dice) -> Policy[Any]:
 def _any_drafter(dice: Dice) -> tuple[Any, Any]:
     drafter: Any = Repeat(dice.pick(1, 4, 9))
     budget: Any = Even(dice.pick(0, 1, 3, 7))
-    if dice.below(2):
+    if dice.below(3) == 0:
         drafter = _any_policy("drafters", dice)
-    if dice.below(2):
+    if dice.below(3) == 0:
         budget = _any_policy("budgets", dice)
     return drafter, budget

@@ -83,16 +83,17 @@ class World:
 
 
 class Dice:
-    """Keyed draws in the order they are asked for."""
+    """Keyed draws of a purpose, in the order they are asked for."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, purpose: str = "world") -> None:
         self.seed = seed
+        self.purpose = purpose
         self.count = 0
 
     def below(self, n: int) -> int:
         """Return a whole number in [0, n)."""
         self.count += 1
-        return int(uniform(self.seed, "world", self.count) * n)
+        return int(uniform(self.seed, self.purpose, self.count) * n)
 
     def pick(self, *options: T) -> T:
         """Return one of the options."""
