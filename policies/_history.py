@@ -48,47 +48,38 @@ R = TypeVar("R", bound=Record)
 class History(Generic[R]):
     """Records of all resident nodes; an evictor forwards its events here first. Every method mutates.
 
-    A use is an insert, a hit, and the end of a request (a release), but not the release that only follows the
-    removal of a node's last child.
+    A use is an insert, a hit, and the end or preemption of a request (`done`). To become evictable is none: a
+    policy then looks at `records` and ranks the node by what it was.
     """
 
-    __slots__ = ("_bereaved", "_make", "clock", "records")
+    __slots__ = ("_make", "clock", "records")
 
     def __init__(self, make: Callable[[int], R]) -> None:
         self.clock = 0
         self.records: dict[int, R] = {}
         self._make = make
-        self._bereaved = -1  # the node whose child has just been removed
 
     def insert(self, node: CacheNode) -> R:
         """Begin a record; return it."""
-        self._bereaved = -1
         self.clock += 1
         record = self.records[node.id] = self._make(self.clock)
         return record
 
     def hit(self, node: CacheNode) -> R:
         """Count a hit; return the record."""
-        self._bereaved = -1
         record = self.records[node.id]
         self.clock += 1
         record.stamp = self.clock
         record.hits += 1
         return record
 
-    def release(self, node: CacheNode) -> R:
-        """Return the record of a node that became evictable; its stamp is new if a request just left it."""
-        record = self.records[node.id]
-        if node.id == self._bereaved:
-            self._bereaved = -1
-        else:
-            self.clock += 1
-            record.stamp = self.clock
-        return record
+    def done(self, node: CacheNode) -> None:
+        """Stamp the node that a request just left; no hit."""
+        self.clock += 1
+        self.records[node.id].stamp = self.clock
 
     def split(self, upper: CacheNode, lower: CacheNode) -> R:
         """Begin the record of `upper` as the head of `lower`; return it."""
-        self._bereaved = -1
         record = self.records[upper.id] = self._make(0)
         record.inherit(self.records[lower.id])
         return record
@@ -98,7 +89,6 @@ class History(Generic[R]):
         record = self.records.pop(node.id)
         parent = node.parent
         if parent is not None:
-            self._bereaved = parent.id
             above = self.records.get(parent.id)
             if above is not None:
                 above.absorb(record)

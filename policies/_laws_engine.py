@@ -15,29 +15,42 @@ from traces import draws
 
 
 def check_drafter(policy: Drafter[Any], host: HostInfo, seeds: Iterable[int]) -> None:
-    """At most `limit` tokens, as many confidences in [0, 1], none from an inactive drafter; equal reruns."""
+    """At most `limit` tokens, as many confidences in [0, 1], none from an inactive drafter; equal reruns.
+
+    Two requests of one stage live at a time (two fills, or no trace), and their numbers do not matter.
+    """
     for seed in seeds:
-        runs = []
-        for _ in range(2):
-            state = policy.new_state(host)
-            out: list[tuple[int, ...]] = []
-            for stage in range(6):
-                ids = draws.bits_array(seed, "toy prompt", stage % 3, np.arange(40) % 9).astype(np.uint32)
-                policy.begin(state, RequestView(stage, stage // 2, 0, stage * 1000, len(ids)), ids)
-                for step in range(8):
-                    limit = draws.bits(seed, "toy limit", stage, step) % 6
-                    draft = policy.propose(state, stage, limit)
-                    _check_draft(draft, limit, f"seed {seed}, stage {stage}, step {step}")
-                    assert policy.active() or not len(draft.tokens), "active() is False, yet a draft was made"
-                    out.append(tuple(draft.tokens.tolist()))
-                    policy.commit(state, stage, ids[step : step + 1 + len(draft.tokens) // 2])
-                policy.finish(state, stage)
-            runs.append(out)
-        assert runs[0] == runs[1], f"seed {seed}: equal histories, other drafts"
+        first = _drafts(policy, host, seed, 0, 1)
+        assert _drafts(policy, host, seed, 0, 1) == first, f"seed {seed}: equal histories, other drafts"
+        assert _drafts(policy, host, seed, 900, 7) == first, (
+            f"seed {seed}: the drafts depend on the requests' numbers, which differ between hosts"
+        )
     for seqs, drafted in ((0, 0), (1, 0), (8, 40)):
         cost = policy.cost_ps(host.profile, seqs, drafted)
         assert isinstance(cost, int), f"cost_ps returned {cost!r}, expected whole picoseconds"
         assert cost >= 0, f"cost_ps returned {cost}"
+
+
+def _drafts(policy: Drafter[Any], host: HostInfo, seed: int, base: int, stride: int) -> list[tuple[int, ...]]:
+    """Return what is drafted for six requests, two at a time; request i has the number base + stride * i."""
+    state = policy.new_state(host)
+    out: list[tuple[int, ...]] = []
+    for pair in range(3):
+        alive = [(i, base + stride * i) for i in (2 * pair, 2 * pair + 1)]
+        ids = draws.bits_array(seed, "toy prompt", pair % 2, np.arange(40) % 9).astype(np.uint32)
+        for i, request in alive:
+            policy.begin(state, RequestView(request, pair - 1, i // 4, 0, i * 1000, len(ids)), ids)
+        for step in range(8):
+            for i, request in alive:
+                limit = draws.bits(seed, "toy limit", i, step) % 6
+                draft = policy.propose(state, request, limit)
+                _check_draft(draft, limit, f"seed {seed}, request {i}, step {step}")
+                assert policy.active() or not len(draft.tokens), "active() is False, yet a draft was made"
+                out.append(tuple(draft.tokens.tolist()))
+                policy.commit(state, request, ids[i + step : i + step + 1 + len(draft.tokens) // 2])
+        for _, request in alive:
+            policy.finish(state, request)
+    return out
 
 
 def _check_draft(draft: Draft, limit: int, where: str) -> None:
@@ -74,7 +87,7 @@ def check_budget(policy: Budget[Any], host: HostInfo, seeds: Iterable[int]) -> N
                 assert got.shape == (seqs,), f"{where}: allocate returned the shape {got.shape}"
                 assert np.all(got >= 0), f"{where}: allocate gave a negative number of tokens"
                 assert np.all(got <= length), f"{where}: allocate gave more tokens than were proposed"
-                policy.observe(state, given.stage, got, got // 2)
+                policy.observe(state, given.request, got, got // 2)
                 out.append(tuple(got.tolist()))
             runs.append(out)
         assert runs[0] == runs[1], f"seed {seed}: equal histories, other budgets"
@@ -88,7 +101,7 @@ def _proposals(seed: int, step: int, seqs: int) -> Proposals:
         for n in length
     ]
     acceptance = draws.uniform_array(seed, "toy acceptance", step, rows).astype(np.float32)
-    return Proposals(rows.astype(np.int32), length, drafts, acceptance)
+    return Proposals((100 + 3 * rows).astype(np.int32), length, drafts, acceptance)
 
 
 def check_bucketer(policy: Bucketer[Any], host: HostInfo, seeds: Iterable[int]) -> None:

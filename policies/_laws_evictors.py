@@ -118,12 +118,14 @@ def _work_per_cycle(policy: Evictor[Any], host: HostInfo, nodes: int) -> float:
         where[i + 1] = len(live)
         live.append(node)
         policy.insert(state, node, Access(i, i % 7, i, i % AGENTS))
+        policy.done(state, node, i)
         policy.release(state, node, i)
 
     def cycle(i: int) -> None:
         hit = live[draws.bits(0, "cost", i) % len(live)]
-        policy.hit(state, hit, Access(i, i % 7, i, i % AGENTS))
         policy.pin(state, hit)
+        policy.hit(state, hit, Access(i, i % 7, i, i % AGENTS))
+        policy.done(state, hit, i)
         policy.release(state, hit, i)
         victim = policy.next_victim(state, i)
         assert isinstance(victim, ToyNode), (

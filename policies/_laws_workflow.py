@@ -49,7 +49,7 @@ def check_router(policy: Router[Any], host: HostInfo, seeds: Iterable[int]) -> N
                 out = []
                 for i in range(40):
                     bits = draws.bits(seed, "toy routed", i)
-                    request = RequestView(i, i // 4, bits % 3, i * 1000, 1 + bits % 500)
+                    request = RequestView(i, i % 10 - 1, i // 4, bits % 3, i * 1000, 1 + bits % 500)
                     replicas = [_replica(seed, i, k) for k in range(count)]
                     pick = policy.pick(state, request, replicas)
                     assert isinstance(pick, int), f"seed {seed}, request {i}: pick returned {pick!r}"

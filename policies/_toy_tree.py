@@ -168,19 +168,18 @@ class ToyTree:
         self._made = 0
         self._resident = 0
         self._index = 0
+        self._workflow = 0  # the first that has not finished
         self._top: dict[int, ToyNode] = {}
         self._evictable: dict[int, ToyNode] = {}
         self._running: list[tuple[ToyNode, Access]] = []
 
     def step(self) -> None:
-        """Serve the next request and let some running ones finish. Mutates."""
+        """Serve the next request and let some running ones end. Mutates."""
         index, self._index = self._index, self._index + 1
         now_ns = index * 1000
         self.oracle.now = index
         workflow, units = request(self.seed, index)
         access = Access(now_ns, workflow, index, index % AGENTS)
-        if index and index % _REQUESTS_PER_WORKFLOW == 0:
-            self.policy.workflow_finished(self.state, index // _REQUESTS_PER_WORKFLOW - 1, now_ns)
         if draws.uniform(self.seed, "toy forecast", index) < 0.1:
             rows = self.oracle.forecast(workflow, 2)
             self.policy.forecast(self.state, Forecast(workflow, now_ns, rows))
@@ -197,18 +196,30 @@ class ToyTree:
                     child = self._insert(node, grown, Access(now_ns, by.workflow, by.stage, by.agent))
                     self._unpin(node, now_ns)
                     node = child
-            self._unpin(node, now_ns)
+            self._end(node, now_ns)
             turn += 1
+        self._finish_workflows(index // _REQUESTS_PER_WORKFLOW, now_ns)
 
     def drain(self) -> None:
-        """Let all requests finish and evict everything. Mutates."""
+        """Let all requests and workflows end and evict everything. Mutates."""
         now_ns = self._index * 1000
-        for node, _ in self._running:
-            self._unpin(node, now_ns)
-        self._running.clear()
+        while self._running:
+            self._end(self._running.pop()[0], now_ns)
+        self._finish_workflows(NEVER, now_ns)
         self._room(self.blocks, now_ns)
         assert self._resident == 0, f"the cache did not empty: {self._resident} blocks are left"
         assert self._victim(now_ns) is None
+
+    def _end(self, node: ToyNode, now_ns: int) -> None:
+        self.policy.done(self.state, node, now_ns)
+        self._unpin(node, now_ns)
+
+    def _finish_workflows(self, before: int, now_ns: int) -> None:
+        """Say which of the workflows below `before` have no request left to come or to end."""
+        last = min(before, self._index // _REQUESTS_PER_WORKFLOW + 3)
+        while self._workflow < last and all(by.workflow != self._workflow for _, by in self._running):
+            self.policy.workflow_finished(self.state, self._workflow, now_ns)
+            self._workflow += 1
 
     def _start(self, units: tuple[int, ...], access: Access) -> None:
         deepest, matched = None, 0
@@ -223,12 +234,15 @@ class ToyTree:
             children = node._children
         if deepest is not None:
             deepest._last_ns = access.now_ns
-            self.policy.hit(self.state, deepest, access)
+            if draws.uniform(self.seed, "toy copy", access.stage) < 0.1:
+                self.policy.hit(self.state, deepest, access)  # a tier that copies out holds nothing
+                return
             self._pin(deepest)
+            self.policy.hit(self.state, deepest, access)
         rest = units[matched:]
         if not self._room(len(rest), access.now_ns):
             if deepest is not None:
-                self._unpin(deepest, access.now_ns)
+                self._end(deepest, access.now_ns)
             return
         if rest:
             node = self._insert(deepest, rest, access)

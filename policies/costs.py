@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from traces.errors import InputError, at
+from traces.errors import InputError, at, nearest
 
 PROFILE_SCHEMA = 1
+VERIFY_REGIMES = ("packed", "prefill")
 _MAX_PROFILE_BYTES = 4 << 20
 
 
@@ -38,6 +39,11 @@ class Profile:
     identity                  gpu, tp, model, precision, engine, timing ("kernel tables", "roofline", "measured")
     provenance                sources, digests, command, assumptions
     error                     stated error of the step time: mape_percent, p95_percent, how it was obtained
+    http_overhead_ps          what a client waits for its first token beyond the engine; no part of any step
+    verify                    how attention reads KV for several queries a sequence (`verify_read_tokens`):
+                              regime, group, packed_rows, growth_permille, source; {} reads it once
+    posterior                 joint draws of how wrong the prices are (calibration.posterior); {} if unknown
+    bands                     conformal intervals of measured over predicted step time (calibration.conformal)
     """
 
     identity: dict[str, Any]
@@ -60,6 +66,10 @@ class Profile:
     eager_launch_ps: int = 0
     provenance: dict[str, Any] = field(default_factory=dict)
     error: dict[str, Any] = field(default_factory=dict)
+    http_overhead_ps: int = 0
+    verify: dict[str, Any] = field(default_factory=dict)
+    posterior: dict[str, Any] = field(default_factory=dict)
+    bands: dict[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -101,6 +111,24 @@ class Profile:
         pairs = chunk_tokens * prefix_tokens + chunk_tokens * chunk_tokens // 2
         return max(self.attention_as_per_pair * pairs // 1_000_000, self.kv_read_ps_per_token * prefix_tokens)
 
+    def verify_read_tokens(self, queries: int, context_tokens: int, regime: str | None = None) -> int:
+        """Return the KV tokens that attention of `queries` tokens of one sequence over its context costs.
+
+        "packed": the query heads of one KV head share a tile of `packed_rows` rows, so KV is read once while
+        queries·group fit it. "prefill": the prefill kernel, each further query adds `growth_permille`. None
+        is the regime that the profile names; a profile without one reads the context once. Pass the result
+        as context to `step_ps`.
+        """
+        v = self.verify
+        regime = regime or v.get("regime")
+        if regime is None or queries <= 1:
+            return context_tokens
+        if regime == "packed":
+            return context_tokens * -(-queries * int(v.get("group", 1)) // int(v.get("packed_rows", 64)))
+        if regime == "prefill":
+            return context_tokens * (1000 + int(v.get("growth_permille", 0)) * (queries - 1)) // 1000
+        raise InputError(nearest(regime, VERIFY_REGIMES, what="verify regime"))
+
     def linear_table(self, max_tokens: int) -> list[int]:
         """Return `linear_ps_at(n)` for n = 0..max_tokens, for hosts that look it up every step."""
         return [self.linear_ps_at(n) for n in range(max_tokens + 1)]
@@ -135,14 +163,7 @@ def parse_profile(text: str, source: str = "profile") -> Profile:
     values: dict[str, Any] = {}
     for name, spec in fields.items():
         if name not in body:
-            if name in (
-                "provenance",
-                "error",
-                "graph_build_ps",
-                "graph_bytes",
-                "graph_launch_ps",
-                "eager_launch_ps",
-            ):
+            if spec.default is not MISSING or spec.default_factory is not MISSING:
                 continue
             raise InputError(f"{at(source, field=name)}: missing")
         values[name] = _checked(body[name], name, str(spec.type), source)
@@ -154,6 +175,9 @@ def parse_profile(text: str, source: str = "profile") -> Profile:
         raise InputError(f"{at(source, field='linear_tokens')}: must ascend from at least 1")
     if any(b < a for a, b in pairwise(ys)):
         raise InputError(f"{at(source, field='linear_ps')}: must not decrease")
+    regime = profile.verify.get("regime")
+    if regime is not None and regime not in VERIFY_REGIMES:
+        raise InputError(f"{at(source, field='verify')}: {nearest(regime, VERIFY_REGIMES, what='regime')}")
     for key in ("gpu", "tp", "model", "precision", "engine", "timing"):
         if key not in profile.identity:
             raise InputError(f"{at(source, field='identity')}: lacks {key!r}")

@@ -123,9 +123,13 @@ class Arc(Evictor[ArcState]):
             state.drop(node.id)
             state.rank(node, record)
 
+    def done(self, state: ArcState, node: CacheNode, now_ns: int) -> None:
+        """Newest of its rank. Mutates state."""
+        state.history.done(node)
+
     def release(self, state: ArcState, node: CacheNode, now_ns: int) -> None:
         """Enter the list's order. Mutates state."""
-        state.rank(node, state.history.release(node))
+        state.rank(node, state.history.records[node.id])
 
     def pin(self, state: ArcState, node: CacheNode) -> None:
         """Leave the list's order. Mutates state."""

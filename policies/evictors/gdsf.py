@@ -85,9 +85,13 @@ class Gdsf(Evictor[GdsfState]):
         if node.id in state.evictable:
             state.rank(node, record)
 
+    def done(self, state: GdsfState, node: CacheNode, now_ns: int) -> None:
+        """Newest of its rank. Mutates state."""
+        state.history.done(node)
+
     def release(self, state: GdsfState, node: CacheNode, now_ns: int) -> None:
         """Enter the order. Mutates state."""
-        state.rank(node, state.history.release(node))
+        state.rank(node, state.history.records[node.id])
 
     def pin(self, state: GdsfState, node: CacheNode) -> None:
         """Leave the order. Mutates state."""

@@ -44,9 +44,13 @@ class Lfu(Evictor[LfuState]):
         if node.id in state.evictable:
             state.evictable.set(node.id, (record.hits, record.stamp), node)
 
+    def done(self, state: LfuState, node: CacheNode, now_ns: int) -> None:
+        """Newest of its rank. Mutates state."""
+        state.history.done(node)
+
     def release(self, state: LfuState, node: CacheNode, now_ns: int) -> None:
         """Enter the order. Mutates state."""
-        record = state.history.release(node)
+        record = state.history.records[node.id]
         state.evictable.set(node.id, (record.hits, record.stamp), node)
 
     def pin(self, state: LfuState, node: CacheNode) -> None:

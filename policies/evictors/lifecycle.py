@@ -96,9 +96,13 @@ class Lifecycle(Evictor[LifecycleState]):
         if node.id in state.active or node.id in state.retired:
             state.rank(node, record)
 
+    def done(self, state: LifecycleState, node: CacheNode, now_ns: int) -> None:
+        """Newest of its rank. Mutates state."""
+        state.history.done(node)
+
     def release(self, state: LifecycleState, node: CacheNode, now_ns: int) -> None:
         """Enter the order. Mutates state."""
-        state.rank(node, state.history.release(node))
+        state.rank(node, state.history.records[node.id])
 
     def pin(self, state: LifecycleState, node: CacheNode) -> None:
         """Leave the order. Mutates state."""

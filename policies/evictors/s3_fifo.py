@@ -114,7 +114,7 @@ class S3Fifo(Evictor[S3State]):
 
     def release(self, state: S3State, node: CacheNode, now_ns: int) -> None:
         """Return to the place in the queue. Mutates state."""
-        record = state.history.release(node)
+        record = state.history.records[node.id]
         (state.main if record.main else state.small).set(node.id, record.place, node)
 
     def pin(self, state: S3State, node: CacheNode) -> None:

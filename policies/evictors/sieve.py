@@ -73,7 +73,7 @@ class Sieve(Evictor[SieveState]):
 
     def release(self, state: SieveState, node: CacheNode, now_ns: int) -> None:
         """Return to the place in the queue. Mutates state."""
-        place = state.history.release(node).place
+        place = state.history.records[node.id].place
         (state.ahead if place >= state.hand else state.behind).set(node.id, place, node)
 
     def pin(self, state: SieveState, node: CacheNode) -> None:

@@ -56,6 +56,15 @@ class NamesPinned(Lru):
 
 
 @dataclass(frozen=True)
+class FreesTooSoon(Lru):
+    """Takes the end of one request for the end of all that hold the node."""
+
+    def done(self, state: LruState, node: CacheNode, now_ns: int) -> None:
+        super().done(state, node, now_ns)
+        super().release(state, node, now_ns)
+
+
+@dataclass(frozen=True)
 class GivesUp(Lru):
     """Says that nothing is evictable when something is."""
 
@@ -189,8 +198,32 @@ class LongDrafter(Drafter[None]):
     def new_state(self, host: HostInfo) -> None:
         return
 
-    def propose(self, state: None, stage: int, limit: int) -> Draft:
+    def propose(self, state: None, request: int, limit: int) -> Draft:
         return Draft(np.zeros(limit + 1, np.uint32), np.zeros(limit + 1, np.float32))
+
+
+@dataclass(frozen=True)
+class DraftsItsNumber(Drafter[None]):
+    def new_state(self, host: HostInfo) -> None:
+        return
+
+    def propose(self, state: None, request: int, limit: int) -> Draft:
+        return Draft(np.full(limit, request, np.uint32), np.ones(limit, np.float32))
+
+
+@dataclass(frozen=True)
+class KeyedByStage(Drafter[dict[int, int]]):
+    """Two fills of one stage share an entry, and the first to finish takes it along."""
+
+    def new_state(self, host: HostInfo) -> dict[int, int]:
+        return {}
+
+    def begin(self, state: dict[int, int], request: RequestView, prompt_ids: NDArray[np.uint32]) -> None:
+        state[request.stage] = request.request
+
+    def propose(self, state: dict[int, int], request: int, limit: int) -> Draft:
+        next(stage for stage, number in state.items() if number == request)
+        return Draft(np.zeros(0, np.uint32), np.zeros(0, np.float32))
 
 
 @dataclass(frozen=True)
@@ -225,6 +258,7 @@ class TightBucketer(Bucketer[None]):
 
 BROKEN: list[tuple[type[Policy[Any]], str]] = [
     (NamesPinned, "not evictable now"),
+    (FreesTooSoon, "not evictable now"),
     (GivesUp, "returned None"),
     (RemembersTooMuch, "not evictable now"),
     (SharesState, "other victims"),
@@ -238,6 +272,8 @@ BROKEN: list[tuple[type[Policy[Any]], str]] = [
     (ElsewhereRouter, "of 1 replicas"),
     (GenerousBudget, "more tokens than were proposed"),
     (LongDrafter, "the limit is"),
+    (DraftsItsNumber, "depend on the requests' numbers"),
+    (KeyedByStage, "StopIteration"),
     (Unnormalised, "rows sum to"),
     (GreedyPrefetcher, "the budget is"),
     (TightBucketer, "executed >= active >= tokens"),

@@ -67,19 +67,25 @@ class Hand:
         identity: int = -1,
         held: bool = False,
     ) -> Node:
-        """Insert a node, and release it unless `held`."""
+        """A request inserts a node, and ends unless it is to go on (`held`)."""
         self.made += 1
         node = Node(self.made, tokens, parent, identity if identity >= 0 else 10_000 + self.made)
         self.policy.insert(self.state, node, by(workflow))
         if not held:
-            self.policy.release(self.state, node, 0)
+            self.end(node)
         return node
+
+    def end(self, node: Node, *, evictable: bool = True) -> None:
+        """The request that held the path down to `node` ends; evictable: no other holds it, and it is a leaf."""
+        self.policy.done(self.state, node, 0)
+        if evictable:
+            self.policy.release(self.state, node, 0)
 
     def hit(self, node: Node, workflow: int = 0) -> None:
         """A request matches the leaf, runs and ends."""
-        self.policy.hit(self.state, node, by(workflow))
         self.policy.pin(self.state, node)
-        self.policy.release(self.state, node, 0)
+        self.policy.hit(self.state, node, by(workflow))
+        self.end(node)
 
     def victim(self) -> CacheNode | None:
         return self.policy.next_victim(self.state, 0)
@@ -120,8 +126,8 @@ def run_flat(
         access = Access(i, workflow(i), i, 0)
         if key in resident:
             hits += 1
-            policy.hit(state, resident[key], access)
             policy.pin(state, resident[key])
+            policy.hit(state, resident[key], access)
         elif size(key) <= capacity_tokens:
             while used + size(key) > capacity_tokens:
                 victim = policy.next_victim(state, i)
@@ -137,5 +143,6 @@ def run_flat(
             policy.insert(state, node, access)
         else:
             continue
+        policy.done(state, resident[key], i)
         policy.release(state, resident[key], i)
     return hits, evicted

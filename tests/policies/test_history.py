@@ -32,16 +32,19 @@ def test_hits_are_counted_once_however_often_a_node_was_split(events: list[str])
     assert not history.records
 
 
-def test_a_release_after_the_removal_of_a_child_is_no_use() -> None:
+def test_the_end_of_a_request_is_a_use_but_no_hit_and_moves_up() -> None:
     history: History[Record] = History(Record)
     parent = Node(1)
     child = Node(2, parent=parent)
-    history.insert(parent)
-    history.insert(child)
-    stamp = history.release(child).stamp
+    other = Node(3)
+    for node in (parent, child, other):
+        history.insert(node)
+    assert history.records[child.id].stamp < history.records[other.id].stamp
+    history.done(child)
+    assert history.records[child.id].stamp > history.records[other.id].stamp
     history.remove(child)
-    assert history.release(parent).stamp == stamp
-    assert history.release(parent).stamp > stamp  # a request held it this time
+    assert history.records[parent.id].stamp > history.records[other.id].stamp
+    assert history.records[parent.id].hits == 0
 
 
 def test_ghosts_hold_the_newest_within_their_limit() -> None:

@@ -7,7 +7,7 @@ from policies.api import RequestView, Router
 from policies.laws import toy_host
 from policies.registry import load
 
-REQUEST = RequestView(stage=0, workflow=0, agent=0, released_ns=0, prompt_tokens=1000)
+REQUEST = RequestView(request=0, stage=0, workflow=0, agent=0, released_ns=0, prompt_tokens=1000)
 
 
 def replica(index: int, running: int = 0, waiting: int = 0, queued: int = 0, cached: int = 0) -> ToyReplica:
