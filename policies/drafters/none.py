@@ -24,6 +24,6 @@ class NoDrafts(Drafter[None]):
         """Return False: this drafter never drafts."""
         return False
 
-    def propose(self, state: None, stage: int, limit: int) -> Draft:
+    def propose(self, state: None, request: int, limit: int) -> Draft:
         """Return the empty draft."""
         return _EMPTY
