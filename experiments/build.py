@@ -37,6 +37,12 @@ class Point:
     profile_digest: str
     kv_blocks: int
     kv_source: str
+    drawn: tuple[Profile, ...] = ()
+
+    def under(self, draw: int) -> Point:
+        """Return the point as it is under one draw of the profile."""
+        profile = self.drawn[draw]
+        return replace(self, profile=profile, profile_digest=identity.profile_digest(profile))
 
 
 @dataclass(frozen=True)
@@ -61,8 +67,10 @@ def build(words: Sequence[str], experiment: str = DEFAULT_EXPERIMENT) -> tuple[P
     first = points[0]
     arms: list[Arm] = []
     runs: dict[tuple[str, int], str] = {}
+    draws: dict[tuple[str, int], str] = {}
     jobs: dict[str, Job] = {}
     for point in points:
+        under = [point.under(d) for d in range(len(point.drawn))]
         for combination in combinations:
             arm = _arm(point, combination, compared, composed)
             if any(a.label == arm.label for a in arms):
@@ -71,6 +79,11 @@ def build(words: Sequence[str], experiment: str = DEFAULT_EXPERIMENT) -> tuple[P
             for seed in point.settings.seeds:
                 job = _job(point, combination, arm, seed, composed, words)
                 runs[arm.label, seed] = job.run_id
+                jobs.setdefault(job.run_id, job)
+            for draw, drawn in enumerate(under):
+                seed = point.settings.seeds[draw % len(point.settings.seeds)]
+                job = _job(drawn, combination, arm, seed, composed, words, draw)
+                draws[arm.label, draw] = job.run_id
                 jobs.setdefault(job.run_id, job)
     plan = Plan(
         name=first.settings.name,
@@ -85,6 +98,7 @@ def build(words: Sequence[str], experiment: str = DEFAULT_EXPERIMENT) -> tuple[P
         changed=changed(first.settings),
         slo={"ttft_ms": first.settings.slo.ttft_ms, "tpot_ms": first.settings.slo.tpot_ms},
         notes=(*composed.notes, *_notes(points)),
+        draws=draws,
     )
     # Jobs of one seed meet in a worker that has just prepared their workload.
     ordered = sorted(jobs.values(), key=lambda j: (j.workload.name, j.config.seed))
@@ -111,6 +125,7 @@ def _axes_points(axes: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
 
 
 def _point(composed: Composed, axes: dict[str, Any]) -> Point:
+    from calibration import uncertainty
     from calibration.memory import kv_blocks
 
     chosen = composed.settings(axes)
@@ -127,6 +142,7 @@ def _point(composed: Composed, axes: dict[str, Any]) -> Point:
         profile_digest=identity.profile_digest(profile),
         kv_blocks=capacity.blocks,
         kv_source=capacity.source_text,
+        drawn=tuple(uncertainty.draw(profile, d) for d in range(chosen.profile_draws)),
     )
 
 
@@ -156,21 +172,27 @@ def _arm(point: Point, combination: Combination, compared: Sequence[str], compos
 
 
 def _job(
-    point: Point, combination: Combination, arm: Arm, seed: int, composed: Composed, words: Sequence[str]
+    point: Point,
+    combination: Combination,
+    arm: Arm,
+    seed: int,
+    composed: Composed,
+    words: Sequence[str],
+    draw: int | None = None,
 ) -> Job:
     config = point.settings.sim(seed)
     run = identity.run_id(
         config, combination.policies, point.workload_digest, point.profile_digest, point.kv_blocks
     )
     chosen = as_dict(replace(point.settings, seeds=(seed,)))
-    for name in ("name", "seeds", "slo"):
+    for name in ("name", "seeds", "profile_draws", "slo"):
         del chosen[name]
     manifest = {
         "config": chosen,
         "seed": seed,
         "policies": arm.policies,
         "workload": {"name": Path(point.ref.name).name, "digest": point.workload_digest},
-        "profile": _profile(point),
+        "profile": _profile(point) | ({} if draw is None else {"draw": draw}),
         "kv": {"blocks": point.kv_blocks, "source": point.kv_source},
         "overrides": list(words),
         "versions": identity.versions(),
@@ -179,7 +201,7 @@ def _job(
     }
     return Job(
         run_id=run,
-        label=arm.label,
+        label=arm.label if draw is None else f"{arm.label}, profile draw {draw}",
         config=config,
         choices=combination.choices,
         policy_path=composed.policy_path.resolve() if composed.policy_path else None,
@@ -233,6 +255,14 @@ def _notes(points: Sequence[Point]) -> list[str]:
             notes.append(
                 f"{Path(ref.name).name} holds {held} workflows; {count} are copies with private tokens "
                 "re-keyed, so that copies share only what different workflows shared."
+            )
+    if points[0].drawn:
+        from calibration import uncertainty
+
+        for origin in dict.fromkeys(uncertainty.source(p.profile) for p in points):
+            notes.append(
+                f"{len(points[0].drawn)} draws of the profile: {origin}. Policies price with the drawn profile, as if "
+                "they had been calibrated on the same machine."
             )
     if any(p.settings.load.think_scale != 1 for p in points):
         scales = ", ".join(dict.fromkeys(f"{p.settings.load.think_scale:g}" for p in points))

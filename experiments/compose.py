@@ -76,7 +76,7 @@ def compose(words: Sequence[str], experiment: str = DEFAULT_EXPERIMENT) -> Compo
     for name, several in axes.items():
         if (
             name not in OPTIONS
-            or name in ("seeds", "store", "name")
+            or name in ("seeds", "profile_draws", "store", "name")
             or name.startswith(("executor.", "slo."))
         ):
             raise InputError(

@@ -47,6 +47,7 @@ def _sentences(group: Mapping[str, Any]) -> list[str]:
     sentences = []
     if online:
         sentences.append(_contest(base, online))
+        sentences += _with_calibration(base, online)
         sentences += _hit_rate(base, [a for a, _ in online])
     return sentences + [_reference(base, a, c) for a, c in offline]
 
@@ -91,6 +92,19 @@ def _contest(base: Mapping[str, Any], arms: list[tuple[Any, Any]]) -> str:
         f"No difference in mean workflow latency between {name} and {names} larger than {digits(limit, 2)} % "
         f"(95 % intervals over {n} paired seeds)."
     )
+
+
+def _with_calibration(base: Mapping[str, Any], arms: list[tuple[Any, Any]]) -> list[str]:
+    """What the fastest arm's change is worth when the profile itself may be wrong; nothing without draws."""
+    drawn = [(a, c["calibrated"]) for a, c in arms if c.get("calibrated")]
+    if not drawn:
+        return []
+    arm, change = min(drawn, key=lambda x: float(x[1]["mean"]))
+    span = _span(float(change["low"]), float(change["high"]))
+    return [
+        f"With calibration error, {arm['name']}'s mean latency is {_size(change)} than {base['name']}'s (95 % interval "
+        f"{span}, {change['n']} draws of the profile)."
+    ]
 
 
 def _hit_rate(base: Mapping[str, Any], arms: list[Any]) -> list[str]:

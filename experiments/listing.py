@@ -143,6 +143,7 @@ def _options() -> None:
 def _runs(store: Store) -> None:
     for name in store.experiment_names():
         plan = store.plan(name)
-        there = sum(store.has(run) for run in plan.runs.values())
-        print(f"  {name}  {there}/{len(plan.runs)} runs  {plan.command}")
+        runs = [*plan.runs.values(), *plan.draws.values()]
+        there = sum(store.has(run) for run in runs)
+        print(f"  {name}  {there}/{len(runs)} runs  {plan.command}")
     print(f"  {len(store.run_ids())} complete runs in {store.root}")

@@ -45,6 +45,7 @@ class Plan:
 
     command    the exact command line that reproduces it
     runs       (arm label, seed) -> run_id; two pairs may share a run
+    draws      (arm label, draw of the profile) -> run_id; draw d runs with seed `draw_seed(d)`. Empty unless asked for
     workload   name, digest, counts, provenance; where an axis changes it, of the first arm
     profile    name, identity, error, digest; likewise
     kv         blocks and source of the KV capacity; likewise
@@ -68,11 +69,23 @@ class Plan:
     slo: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     failures: dict[tuple[str, int], str] = field(default_factory=dict)
+    draws: dict[tuple[str, int], str] = field(default_factory=dict)
+
+    @property
+    def draw_count(self) -> int:
+        """Draws of the profile that each arm is run under."""
+        return len({draw for _, draw in self.draws})
+
+    def draw_seed(self, draw: int) -> int:
+        """Return the seed that a draw of the profile runs with: draws take the seeds in turn."""
+        return self.seeds[draw % len(self.seeds)]
 
     @property
     def digest(self) -> str:
         """Hex digest of what is compared: arms, seeds and run ids; not of the command or the failures."""
-        body = [self.name, [[a.label, s, r] for (a, s), r in self._ordered_runs()]]
+        body: list[Any] = [self.name, [[a.label, s, r] for (a, s), r in self._ordered_runs()]]
+        if self.draws:
+            body.append([[label, draw, run] for (label, draw), run in self.draws.items()])
         return hashlib.blake2b(json.dumps(body).encode(), digest_size=16).hexdigest()
 
     @property
@@ -101,6 +114,7 @@ class Plan:
             "arms": [vars(a) for a in self.arms],
             "seeds": self.seeds,
             "runs": [[label, seed, run] for (label, seed), run in self.runs.items()],
+            "draws": [[label, draw, run] for (label, draw), run in self.draws.items()],
             "workload": self.workload,
             "profile": self.profile,
             "kv": self.kv,
@@ -136,6 +150,7 @@ def parse_plan(text: str, source: str = "plan.json") -> Plan:
             slo=body["slo"],
             notes=tuple(body["notes"]),
             failures={(label, seed): reason for label, seed, reason in body["failures"]},
+            draws={(label, draw): run for label, draw, run in body.get("draws", [])},
         )
     except KeyError as e:
         raise InputError(f"{at(source, field=str(e.args[0]))}: missing") from None

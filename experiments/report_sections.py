@@ -69,8 +69,12 @@ def timing(summary: Summary) -> Html:
     """Return timing source and calibration identity with its stated error."""
     profile = summary["profile"]
     error = profile.get("error", {})
+    draws = summary.get("profile_draws", 0)
     known = (
-        "Step times come from this profile. Its stated error applies to absolute times; all arms share the "
+        f"Step times come from this profile. Every arm also ran under the same {draws} draws of its step costs, "
+        "spread over the seeds: the intervals marked with calibration include what that moves."
+        if draws
+        else "Step times come from this profile. Its stated error applies to absolute times; all arms share the "
         "profile, but how far its error carries over to differences between them is not stated."
         if error
         else "Step times come from this profile, which states no error: read absolute times as rough."
@@ -136,7 +140,7 @@ def definitions(summary: Summary) -> Html:
             tag("p", text(f"SLO: TTFT up to {slo['ttft_ms']:g} ms and TPOT up to {slo['tpot_ms']:g} ms.")),
             rows(shown),
             details("the other metrics in summary.json", rows([k for k in metrics if k not in shown])),
-            tag("p", text(METHOD)),
+            tag("p", text(METHOD + (METHOD_DRAWS if summary.get("profile_draws") else ""))),
         ]
     )
 
@@ -166,6 +170,12 @@ METHOD = (
     "seed: times and rates as the mean log-ratio, in percent; shares in percentage points (pt). "
     "Intervals are Student's t over seeds, 95 %. Colour marks changes whose p-value is below 5 % after "
     "Holm's correction over the arms, metric by metric."
+)
+
+METHOD_DRAWS = (
+    " Intervals with calibration add the variance, over draws of the profile, of the difference to the same seed's "
+    "run under the profile itself; it is not divided by the number of draws, since the true profile is one of "
+    "them. Colours then follow the p-values that include calibration error."
 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from experiments.columns import COLUMNS, Column
@@ -64,15 +64,30 @@ def _cell(column: Column, arm: Mapping[str, Any], window: str) -> Html:
         parts.append(
             tag("small", text(column.show_change(change, len(arm["seeds"]))), class_=verdict(column, change))
         )
+        parts.append(_calibrated(change, lambda c: column.show_change(c, c["n"])))
     elif metric["low"] is not None and column.change != "plain":
         low, high = column.show_bare(metric["low"]), column.show_bare(metric["high"])
         parts.append(tag("small", text(f"{low} to {high}")))
+        parts.append(
+            _calibrated(
+                metric, lambda m: f"{column.show_bare(max(m['low'], 0.0))} to {column.show_bare(m['high'])}"
+            )
+        )
     return join(parts, "")
 
 
+def _calibrated(estimate: Mapping[str, Any], show: Callable[[Mapping[str, Any]], str]) -> Html:
+    """Return the line with calibration error included, nothing where no profile was drawn."""
+    found = estimate.get("calibrated")
+    return Html("") if found is None else tag("small", text(f"calibration too: {show(found)}"))
+
+
 def verdict(column: Column, change: Mapping[str, Any]) -> str:
-    """Return better or worse where Holm's p is below 5 % over the arms, else unsure."""
-    p = change["p_holm"]
+    """Return better or worse where Holm's p is below 5 % over the arms, else unsure.
+
+    Where profiles were drawn it is the p-value that includes calibration error.
+    """
+    p = (change.get("calibrated") or change)["p_holm"]
     if p is None or p >= ALPHA or change["mean"] == 0:
         return "unsure"
     return "better" if (change["mean"] > 0) == (column.better == "higher") else "worse"

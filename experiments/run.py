@@ -42,7 +42,10 @@ def run_missing(
     missing = [j for j in jobs if not store.has(j.run_id)]
     there = len(jobs) - len(missing)
     kept = f", {there} of them in the store already" if there else ""
-    say(f"{plan.name}: {len(plan.arms)} arms x {len(plan.seeds)} seeds = {len(jobs)} runs{kept}")
+    each = f"{len(plan.seeds)} seeds"
+    if plan.draws:
+        each = f"({each} + {plan.draw_count} draws of the profile)"
+    say(f"{plan.name}: {len(plan.arms)} arms x {each} = {len(jobs)} runs{kept}")
     say(f"profile {plan.profile['name']}; KV: {plan.kv['blocks']} blocks, {plan.kv['source']}")
     for note in plan.notes:
         say(f"note: {note}")
@@ -64,8 +67,13 @@ def run_missing(
 
 
 def failed(plan: Plan, failures: dict[str, str]) -> dict[tuple[str, int], str]:
-    """Return (arm label, seed) -> reason for the plan's pairs whose run failed."""
-    return {pair: failures[run_id] for pair, run_id in plan.runs.items() if run_id in failures}
+    """Return (arm label, seed) -> reason for the plan's pairs whose run failed, or one under a drawn profile."""
+    found = {
+        (label, plan.draw_seed(draw)): f"profile draw {draw}: {failures[run_id]}"
+        for (label, draw), run_id in plan.draws.items()
+        if run_id in failures
+    }
+    return found | {pair: failures[run_id] for pair, run_id in plan.runs.items() if run_id in failures}
 
 
 def finish(plan: Plan, store: Store, failures: dict[str, str] | None = None) -> int:
@@ -115,4 +123,7 @@ def say(text: str) -> None:
 def _show_plan(plan: Plan, store: Store) -> None:
     for (label, seed), run_id in plan.runs.items():
         print(f"{run_id}  {'complete' if store.has(run_id) else 'missing '}  seed {seed:<4}  {label}")
+    for (label, draw), run_id in plan.draws.items():
+        there = "complete" if store.has(run_id) else "missing "
+        print(f"{run_id}  {there}  seed {plan.draw_seed(draw):<4}  {label}, profile draw {draw}")
     print(f"experiment: {store.experiment_dir(plan)}")

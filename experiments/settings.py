@@ -13,6 +13,7 @@ from traces.errors import InputError, nearest
 
 EXECUTORS = ("local", "ray", "slurm")
 SEEDS_MAX = 10_000
+DRAWS_MAX = 1000
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,8 @@ class Settings:
     profile          name of a calibrated profile, or a file; gpu, tp, model, precision replace parts of it
     model            model name, or a Hugging Face config.json for a roofline profile
     seeds            paired across arms; seeds=8 on the command line is seeds 0 to 7
+    profile_draws    runs of each arm under draws of the profile's step costs, spread over the seeds: draw d has
+                     seed d mod n. Intervals that include calibration error then stand beside those over seeds
     store            folder of the run store
     """
 
@@ -78,6 +81,7 @@ class Settings:
     tp: int | None = None
     precision: str | None = None
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    profile_draws: int = 0
     store: str = "runs"
     replicas: int = 1
     engine: EngineConfig = field(default_factory=EngineConfig)
@@ -96,6 +100,10 @@ class Settings:
             raise InputError(f"seeds={list(self.seeds)}: a seed is given twice")
         if min(self.seeds) < 0:
             raise InputError(f"seeds={list(self.seeds)}: expected whole numbers of at least 0")
+        if self.profile_draws not in range(DRAWS_MAX + 1) or self.profile_draws == 1:
+            raise InputError(
+                f"profile_draws={self.profile_draws}: expected 0 or a whole number from 2 to {DRAWS_MAX}"
+            )
         if self.tp is not None and self.tp < 1:
             raise InputError(f"tp={self.tp}: expected a whole number of at least 1")
 

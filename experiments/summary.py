@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from experiments import calibrated
+from experiments.calibrated import Draws
 from experiments.columns import COLUMNS, Column
 from experiments.headline import headline
 from experiments.plan import Arm, Plan
@@ -56,7 +58,10 @@ def summarise(plan: Plan, store: Store) -> Json:
     groups = []
     for point in plan.axis_points():
         arms = [a for a in plan.arms if a.axes == point]
-        groups.append(_group(point, arms, plan, store, slo, kept))
+        group, runs = _group(point, arms, plan, store, slo, kept)
+        if plan.draws:
+            _add_calibration(group["arms"], runs, plan, store, slo)
+        groups.append(group)
     missing = [m for g in groups for a in g["arms"] for m in a["missing"]]
     body: Json = {
         "schema": SUMMARY_SCHEMA,
@@ -70,6 +75,7 @@ def summarise(plan: Plan, store: Store) -> Json:
         "slo": {"ttft_ms": slo.ttft_ms, "tpot_ms": slo.tpot_ms},
         "groups": groups,
         "metrics": {k: {"definition": DEFINITIONS[k], "unit": UNITS[k]} for k in DEFINITIONS},
+        **({"profile_draws": plan.draw_count} if plan.draws else {}),
         "table": [c.key for c in COLUMNS],
         "workload": plan.workload,
         "profile": plan.profile,
@@ -99,7 +105,7 @@ def write_summary(summary: Mapping[str, Any], directory: Path) -> Path:
 
 def _group(
     point: Json, arms: Sequence[Arm], plan: Plan, store: Store, slo: Slo, kept: dict[str, _Run]
-) -> Json:
+) -> tuple[Json, list[dict[int, _Run]]]:
     runs: list[dict[int, _Run]] = []
     entries = []
     for arm in arms:
@@ -118,7 +124,44 @@ def _group(
         entries.append(_arm(arm, found, missing, plan))
     for window in WINDOWS:
         _compare(entries, runs, window)
-    return {"axes": point, "baseline": arms[0].label, "arms": entries}
+    return {"axes": point, "baseline": arms[0].label, "arms": entries}, runs
+
+
+def _add_calibration(
+    entries: Sequence[Json], runs: Sequence[Mapping[int, _Run]], plan: Plan, store: Store, slo: Slo
+) -> None:
+    """Add to each metric and each change of the table its interval with calibration error. Mutates entries."""
+    drawn: list[dict[int, dict[str, dict[str, float]]]] = []
+    for entry in entries:
+        found = {d: plan.draws[entry["label"], d] for d in range(plan.draw_count)}
+        logs = {d: read_run(store.run_dir(run)) for d, run in found.items() if store.has(run)}
+        drawn.append({d: {w: run_metrics(g, window_of(g, w), slo) for w in WINDOWS} for d, g in logs.items()})
+        entry["profile_draws"] = sorted(logs)
+        if lost := len(found) - len(logs):
+            entry["warnings"].append(f"{lost} of {len(found)} runs under drawn profiles are missing")
+    for window in WINDOWS:
+        for column in COLUMNS:
+            key = column.key
+            values = [{s: r.metrics[window][key] for s, r in found.items()} for found in runs]
+            under = [Draws({d: m[window][key] for d, m in of.items()}, plan.draw_seed) for of in drawn]
+            for entry, v, u in zip(entries, values, under, strict=True):
+                if (metric := entry["windows"][window]["metrics"][key]) is not None:
+                    metric["calibrated"] = _maybe(
+                        calibrated.with_calibration(v, u.values, plan.draw_seed), "p"
+                    )
+            changes = [
+                calibrated.change(column, values[0], v, under[0], u)
+                for v, u in zip(values[1:], under[1:], strict=True)
+            ]
+            adjusted = holm([None if c is None else c.p for c in changes])
+            for entry, change, p_holm in zip(entries[1:], changes, adjusted, strict=True):
+                if (shown := entry["windows"][window]["change"][key]) is not None:
+                    body = _maybe(change)
+                    shown["calibrated"] = None if body is None else body | {"p_holm": p_holm}
+
+
+def _maybe(interval: Interval | None, without: str = "") -> Json | None:
+    return None if interval is None else {k: v for k, v in _interval(interval).items() if k != without}
 
 
 def _read(log: RunLog, manifest: Json, slo: Slo) -> _Run:
