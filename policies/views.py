@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,8 +63,7 @@ class CacheNode(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(NamedTuple):
     """Who touches the cache, and when. -1 where the trace names none."""
 
     now_ns: int
@@ -80,8 +79,11 @@ class Oracle(Protocol):
         """Return the rank, in the recorded order, of the next access that would read `node`; a large int if none."""
         ...
 
-    def forecast(self, workflow: int, steps: int) -> NDArray[np.float32]:
-        """Return float32[steps, agents + 1]: the true next agents as one-hot rows; the last column is END."""
+    def forecast(self, workflow: int, steps: int, released: int | None = None) -> NDArray[np.float32]:
+        """Return float32[steps, agents + 1]: the true next agents as one-hot rows; the last column is END.
+
+        "Next" is after the first `released` requests of the workflow; None: after those admitted by now.
+        """
         ...
 
 
@@ -282,7 +284,10 @@ class ReuseName:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowView:
-    """A running workflow as a predictor sees it: agents invoked so far, oldest first."""
+    """A running workflow as a predictor sees it: agents invoked so far, oldest first.
+
+    features   float32[policies.training.text.DIMS] of the newest invocation, None where the host has none
+    """
 
     workflow: int
     agents: tuple[int, ...]

@@ -73,6 +73,8 @@ class Engine:
         self.host_tier = host_tier
         self._done = done
         self._lone = lone
+        self._step_end_priority = PRIORITY_STEP_END + index
+        self._end_ps = 0
         self._block_tokens = config.block_tokens
         self._max_tokens = config.max_num_batched_tokens
         self._max_len = min(config.max_model_len or profile.max_model_len, profile.max_model_len * 64)
@@ -95,6 +97,8 @@ class Engine:
         self._linear = profile.linear_table(self._max_tokens)
         self._per_seq_ps = profile.per_seq_ps + profile.overhead_per_seq_ps
         self._kv_ps = profile.kv_read_ps_per_token
+        self._overhead_ps = profile.overhead_ps
+        self._eager_launch_ps = profile.eager_launch_ps
 
         self.batch = DecodeBatch(config.block_tokens)
         self.waiting_heap: list[tuple[int, int, int, Request]] = []
@@ -253,7 +257,8 @@ class Engine:
         self._settle(n)
         self._close_stretch(n)
         self.batch.advance(n)
-        self._verify()
+        if self._speculator is not None:
+            self._verify()
         chunks, self._chunks = self._chunks, []
         for request, tokens in chunks:
             self._prefilled(request, tokens)
@@ -276,9 +281,10 @@ class Engine:
         batch = self.batch
         phases, size = batch.phases, self._block_tokens
         preempted = False
-        while (
-            need := phases[batch.step % size] if batch.seqs else 0
-        ) > self.free_blocks + self.tree.evictable_blocks:
+        # What is not active is free or evictable. An empty batch needs nothing: its residues are all zero.
+        while (need := phases[batch.step % size]) > (
+            self.total_blocks - self.private_blocks - self.tree.protected_blocks
+        ):
             self._preempt()
             preempted = True
         self._begin_stretch()
@@ -294,26 +300,26 @@ class Engine:
             self._plan_decode(need, alone=preempted)
 
     def _begin_stretch(self) -> None:
-        tree = self.tree
+        resident, protected, private = (
+            self.tree.resident_blocks,
+            self.tree.protected_blocks,
+            self.private_blocks,
+        )
         self._n = 1
-        self._allocated = 0
-        self._freed = 0
+        self._allocated = self._freed = self._first_ps = self._growth_ps = 0
         self._start_ps = self.env.now
-        self._first_ps = self._growth_ps = 0
-        self._free_before = self.free_blocks
-        self._active_before = self.private_blocks + tree.protected_blocks
-        self._cached_before = tree.resident_blocks - tree.protected_blocks
+        self._free_before = self.total_blocks - private - resident
+        self._active_before = private + protected
+        self._cached_before = resident - protected
 
     def _plan_decode(self, need: int, *, alone: bool) -> None:
         batch = self.batch
         seqs = batch.seqs
         tree = self.tree
+        drafted, draft_ps, width = 0, 0, 1
         if self._speculator is not None:
             self._settle(1)
-        drafted, draft_ps, width = self._draft(0)
-        tokens, extra_ps, graph = self._graph(
-            BatchShape(seqs, width, seqs + drafted, 0, batch.context_tokens)
-        )
+            drafted, draft_ps, width = self._draft(0)
         if self._bulk_evict:
             # Nothing can reorder the cache during the stretch, so its evictions are carried out when it ends.
             available = self._free_before + self._cached_before
@@ -325,14 +331,8 @@ class Engine:
         self._n = 1
         if self.config.fast_forward and not alone and self._speculator is None:
             self._n = max(1, batch.steps_within(available, batch.steps_to_finish()))
-        self._first_ps = (
-            self._linear_ps(tokens)
-            + self._kv_ps * batch.context_tokens
-            + self._per_seq_ps * seqs
-            + self.profile.overhead_ps
-            + extra_ps
-            + draft_ps
-        )
+        rest_ps = self._kv_ps * batch.context_tokens + self._per_seq_ps * seqs + self._overhead_ps + draft_ps
+        graph = self._price(seqs, width, seqs + drafted, 0, rest_ps)
         self._growth_ps = self._kv_ps * seqs
         self._open_row(seqs, 0, 0, graph)
         self._set_timer()
@@ -347,18 +347,10 @@ class Engine:
             prefill_tokens += chunk
             attention_ps += chunk_attention_ps(chunk, request.computed_tokens)
         drafted, draft_ps, _ = self._draft(prefill_tokens)
-        shape = BatchShape(seqs, 0, seqs + drafted + prefill_tokens, len(chunks), batch.context_tokens)
-        tokens, extra_ps, graph = self._graph(shape)
         self._n = 1
-        self._first_ps = (
-            self._linear_ps(tokens)
-            + self._kv_ps * batch.context_tokens
-            + attention_ps
-            + self._per_seq_ps * (seqs + len(chunks))
-            + self.profile.overhead_ps
-            + extra_ps
-            + draft_ps
-        )
+        rest_ps = self._kv_ps * batch.context_tokens + attention_ps + self._overhead_ps + draft_ps
+        rest_ps += self._per_seq_ps * (seqs + len(chunks))
+        graph = self._price(seqs, 0, seqs + drafted + prefill_tokens, len(chunks), rest_ps)
         self._growth_ps = 0
         self._chunks = chunks
         # Admissions moved blocks at this instant; the row tells what holds once they are done.
@@ -382,8 +374,7 @@ class Engine:
 
     def _verify(self) -> None:
         """Commit what the step accepted beyond one token a sequence."""
-        if self._speculator is None:
-            return
+        assert self._speculator is not None
         for request, accepted in self._speculator.verify(self.batch):
             if accepted:
                 self.batch.leave(request)
@@ -397,15 +388,25 @@ class Engine:
                 self.private_blocks += grown
                 self.batch.join(request)
 
-    def _graph(self, shape: BatchShape) -> tuple[int, int, int]:
-        """Return (executed tokens, extra ps, graph key or 0) for a step of this shape."""
+    def _price(self, seqs: int, width: int, tokens: int, prefill_seqs: int, rest_ps: int) -> int:
+        """Set the duration of the stretch's first step from the graph it runs in; return the graph's key or 0.
+
+        rest_ps is what does not depend on the executed width. Kernel launches of an eager step run ahead of the
+        GPU, so that they show only where they take longer than the kernels.
+        """
         if self._eager:
-            return shape.tokens, self.profile.eager_launch_ps, 0
+            self._first_ps = max(self._linear_ps(tokens) + rest_ps, self._eager_launch_ps)
+            return 0
+        shape = BatchShape(seqs, width, tokens, prefill_seqs, self.batch.context_tokens)
         choice = self.bucketer.pick(self._bucket_state, self._captured, shape)
+        work_ps = self._linear_ps(choice.executed) + rest_ps
         if choice.key is None:
-            return choice.executed, self.profile.eager_launch_ps, 0
-        build = self.profile.graph_build_ps if choice.build else 0
-        return choice.executed, self.profile.graph_launch_ps + build, choice.key
+            self._first_ps = max(work_ps, self._eager_launch_ps)
+            return 0
+        self._first_ps = work_ps + self.profile.graph_launch_ps
+        if choice.build:
+            self._first_ps += self.profile.graph_build_ps
+        return choice.key
 
     def _open_row(self, seqs: int, prefill_seqs: int, prefill_tokens: int, graph: int) -> None:
         continuing = seqs
@@ -420,30 +421,30 @@ class Engine:
         self._row_graph = graph
 
     def _set_timer(self) -> None:
-        self._timer = self._schedule(
-            self._time_of(self._n) - self.env.now, PRIORITY_STEP_END + self.index, self._on_timer
-        )
+        n = self._n
+        self._end_ps = self._start_ps + n * self._first_ps + self._growth_ps * (n * (n - 1) // 2)
+        event = simpy.Event(self.env)
+        event._ok = True
+        event._value = None
+        event.callbacks.append(self._on_timer)
+        self._timer = event
+        self.env.schedule(event, self._step_end_priority, self._end_ps - self.env.now)
 
     def _close_stretch(self, n: int) -> None:
         seqs, continuing, prefill_seqs, prefill_tokens, context, waiting, active, cached = self._row
+        drafted, accepted = (0, 0) if self._speculator is None else self._speculator.counts()
+        # Only bulk eviction takes cached blocks during a stretch; elsewhere they left before its row was opened.
+        free = self._free_before if self._bulk_evict and not prefill_seqs else 1 << 40
         self.log.stretch(
             (self.index, n, self._start_ps, self._first_ps, self._growth_ps, seqs, continuing, prefill_seqs,
-             prefill_tokens, context, waiting, active, cached, self._free_for_row(), self.batch.step,
-             *self._drafted_accepted(), self._row_graph),
+             prefill_tokens, context, waiting, active, cached, free, self.batch.step, drafted, accepted,
+             self._row_graph),
             self.batch.phases, n,
         )  # fmt: skip
         self.steps += n
         self.stretches += 1
-        self._last_end_ps = self._time_of(n)
+        self._last_end_ps = self._end_ps if n == self._n else self._time_of(n)
         self.busy_ps += self._last_end_ps - self._start_ps
-
-    def _drafted_accepted(self) -> tuple[int, int]:
-        return (0, 0) if self._speculator is None else self._speculator.counts()
-
-    def _free_for_row(self) -> int:
-        # Only bulk eviction takes cached blocks during a stretch; elsewhere they left before its row was
-        # opened.
-        return self._free_before if self._bulk_evict and not self._row[2] else 1 << 40
 
     def _time_of(self, steps: int) -> int:
         """Return when the stretch's first `steps` steps have ended, in ps."""
@@ -488,7 +489,8 @@ class Engine:
         self._allocated = steps
         if not new:
             return
-        short = new - self.free_blocks
+        tree = self.tree
+        short = new + self.private_blocks + tree.resident_blocks - self.total_blocks
         if short > 0:
             self._freed += self.tree.evict(short, self._start_ps // PS_PER_NS, self._evicted_by_decode)
         self.private_blocks += new
