@@ -133,7 +133,7 @@ class ToyOracle:
         at = bisect_right(uses, self.now)
         return uses[at] if at < len(uses) else NEVER
 
-    def forecast(self, workflow: int, steps: int) -> NDArray[np.float32]:
+    def forecast(self, workflow: int, steps: int, released: int | None = None) -> NDArray[np.float32]:
         """Return float32[steps, AGENTS + 1], one-hot."""
         rows = np.zeros((steps, AGENTS + 1), dtype=np.float32)
         rows[:, workflow % (AGENTS + 1)] = 1

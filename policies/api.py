@@ -15,6 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -54,6 +55,10 @@ class Policy(ABC, Generic[S]):
     needs: ClassVar[frozenset[str]] = frozenset()
     label: ClassVar[str] = ""
     source: ClassVar[str] = ""
+
+    def files(self) -> tuple[Path, ...]:
+        """Return the files that options name: their content, not their place, is part of a run's identity."""
+        return ()
 
     @abstractmethod
     def new_state(self, host: HostInfo) -> S:
@@ -149,9 +154,15 @@ class Prefetcher(Policy[S]):
 
 @dataclass(frozen=True)
 class Predictor(Policy[S]):
-    """Forecasts which agents a workflow runs next."""
+    """Forecasts which agents a workflow runs next.
+
+    trained      its parameters come from a file: it has an option `model`, and refuses to be made without
+    reads_text   it uses `WorkflowView.features`; hosts that have them fill them in only when this is True
+    """
 
     family: ClassVar[str] = "predictors"
+    trained: ClassVar[bool] = False
+    reads_text: ClassVar[bool] = False
 
     def active(self) -> bool:
         """Say whether this predictor forecasts at all."""
@@ -160,9 +171,23 @@ class Predictor(Policy[S]):
     def observe(self, state: S, workflow: WorkflowView) -> None:
         """A stage of the workflow was released; `workflow.agents[-1]` runs it. Mutates state."""
 
+    def workflow_finished(self, state: S, workflow: WorkflowView) -> None:
+        """No further request of the workflow will come: `workflow.agents` are all of them. Mutates state."""
+
     @abstractmethod
     def forecast(self, state: S, workflow: WorkflowView) -> NDArray[np.float32]:
-        """Return float32[K, agents + 1], rows sum to 1, last column END."""
+        """Return float32[K, agents + 1], rows sum to 1, last column END.
+
+        Row k - 1 is the distribution of the k-th next agent given that the workflow gets that far: END in row k - 1
+        means that exactly k - 1 more agents run. Rows are not to be multiplied by survival a second time.
+        """
+
+    def cost_ps(self, profile: Profile, workflows: int) -> int:
+        """Return what forecasting `workflows` workflows in one batch takes, in ps.
+
+        It is spent on a stream of its own, beside the engine's steps: a forecast arrives that much later.
+        """
+        return 0
 
 
 @dataclass(frozen=True)

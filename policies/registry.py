@@ -120,12 +120,14 @@ def describe(policy: Policy[Any]) -> str:
 
 
 def source_digest(policy: Policy[Any]) -> str:
-    """Return a hex digest of the source files of the policy's class and of those it derives from."""
+    """Return a hex digest of the sources of the policy's class and its bases, and of the files it reads."""
     h = hashlib.blake2b(digest_size=16)
     for cls in type(policy).__mro__:
         path = getattr(sys.modules.get(cls.__module__), "__file__", None)
         if path is not None and issubclass(cls, Policy):
             h.update(cls.__qualname__.encode() + b"\0" + Path(path).read_bytes() + b"\0")
+    for file in policy.files():
+        h.update(hashlib.blake2b(file.read_bytes()).digest())
     return h.hexdigest()
 
 

@@ -59,9 +59,13 @@ class RecordedOracle:
                 return rank
         return NEVER
 
-    def forecast(self, workflow: int, steps: int) -> NDArray[np.float32]:
-        """Return float32[steps, agents + 1], one-hot rows of the true next agents; the last column is END."""
-        ahead = self._agents_ahead[workflow][self._progress.get(workflow, 0) :][:steps]
+    def forecast(self, workflow: int, steps: int, released: int | None = None) -> NDArray[np.float32]:
+        """Return float32[steps, agents + 1], one-hot rows of the true next agents; the last column is END.
+
+        Where stages of a workflow run at once, "next" follows the trace's order.
+        """
+        start = self._progress.get(workflow, 0) if released is None else released
+        ahead = self._agents_ahead[workflow][start:][:steps]
         out = np.zeros((steps, self._n_agents + 1), dtype=np.float32)
         for k in range(steps):
             out[k, ahead[k] if k < len(ahead) and ahead[k] >= 0 else self._n_agents] = 1.0

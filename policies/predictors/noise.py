@@ -1,0 +1,99 @@
+"""Another predictor's forecast mixed with the uniform distribution: what prediction errors cost."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policies import registry
+from policies.api import HostInfo, Predictor, Profile, WorkflowView
+from traces.errors import InputError
+
+_SPEC = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\(([^()]*)\))?\s*")
+
+
+@dataclass(frozen=True)
+class Noise(Predictor[Any]):
+    """(1 - level) P + level U, P the inner predictor's rows (PBKV equation 5).
+
+    U is uniform over agents and scaled to the mass that P gives them, so that P(END) stays as it was: the paper
+    does not say whether U holds END.
+
+    inner     the predictor disturbed, built in or installed: `markov`, `markov(order=1)`, `graphsage(model=F)`
+    level     lambda, 0 (nothing changes) to 1 (the agents are uniform)
+    end       U holds END as one more outcome
+    """
+
+    inner: str = "markov"
+    level: float = 0.2
+    end: bool = False
+    label = "noisy forecast"
+    source = "PBKV, equation 5"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.level <= 1:
+            raise InputError(f"level={self.level}, allowed: 0 to 1")
+        # `needs` and `reads_text` are the inner predictor's: a host asks this object.
+        inner = _load(self.inner)
+        object.__setattr__(self, "needs", inner.needs)
+        object.__setattr__(self, "reads_text", inner.reads_text)
+
+    def files(self) -> tuple[Path, ...]:
+        """Return the inner predictor's files."""
+        return _load(self.inner).files()
+
+    def active(self) -> bool:
+        """Say what the inner predictor says."""
+        return _load(self.inner).active()
+
+    def new_state(self, host: HostInfo) -> Any:
+        """Return (inner predictor, its state)."""
+        inner = _load(self.inner)
+        return inner, inner.new_state(host)
+
+    def observe(self, state: Any, workflow: WorkflowView) -> None:
+        """Pass the event on. Mutates state."""
+        state[0].observe(state[1], workflow)
+
+    def workflow_finished(self, state: Any, workflow: WorkflowView) -> None:
+        """Pass the event on. Mutates state."""
+        state[0].workflow_finished(state[1], workflow)
+
+    def forecast(self, state: Any, workflow: WorkflowView) -> NDArray[np.float32]:
+        """Return float32[K, agents + 1], K as the inner predictor's."""
+        p = state[0].forecast(state[1], workflow)
+        agents = p.shape[1] - 1
+        uniform = np.zeros_like(p)
+        if self.end or agents == 0:
+            uniform[:] = np.float32(1 / (agents + 1))
+        else:
+            uniform[:, :agents] = (1 - p[:, agents:]) / np.float32(agents)
+            uniform[:, agents] = p[:, agents]
+        level = np.float32(self.level)
+        return cast("NDArray[np.float32]", (1 - level) * p + level * uniform)
+
+    def cost_ps(self, profile: Profile, workflows: int) -> int:
+        """Return the inner predictor's cost in ps: mixing is not what a server would do."""
+        return _load(self.inner).cost_ps(profile, workflows)
+
+
+def _load(spec: str) -> Predictor[Any]:
+    match = _SPEC.fullmatch(spec)
+    if match is None:
+        raise InputError(f"inner={spec}: expected a predictor's name, or name(option=value, ...)")
+    options: dict[str, object] = {}
+    for part in match[2].split(",") if match[2] else ():
+        name, equals, value = part.partition("=")
+        if not equals:
+            raise InputError(
+                f"inner={spec}: expected option=value inside the parentheses, got {part.strip()!r}"
+            )
+        options[name.strip()] = value.strip()
+    if match[1] == "noise":
+        raise InputError("inner=noise: noise over noise is noise; name another predictor")
+    return cast("Predictor[Any]", registry.load("predictors", match[1], options))
