@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,8 @@ def _parser() -> argparse.ArgumentParser:
     overhead = commands.add_parser("overhead", help="fit engine overhead to serving measurements")
     overhead.add_argument("--rows", type=Path, default=data.DATA / "serving.csv")
     overhead.set_defaults(run=_overhead)
+    for module in ("predict_cli",):
+        import_module(f"calibration.{module}").add_parser(commands)
     for command in (check, operations, overhead):
         command.add_argument(
             "--write", action="store_true", help="also replace the file in calibration/data/"
