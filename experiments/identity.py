@@ -52,10 +52,10 @@ def run_id(
 
 
 def profile_digest(profile: Profile) -> str:
-    """Return a hex digest of the numbers a run uses; a reworded provenance loses no sweep."""
+    """Return a hex digest of the numbers a run uses; a reworded provenance or a stated error loses no sweep."""
     body = dataclasses.asdict(profile)
-    for words in ("provenance", "error"):
-        del body[words]
+    for name in ("provenance", "error", "posterior", "bands"):
+        body.pop(name, None)
     return hashlib.blake2b(json.dumps(body, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
