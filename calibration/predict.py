@@ -10,24 +10,26 @@ import math
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from calibration.memory import kv_blocks
 from calibration.predict_client import ClosedLoop
+from calibration.predict_latency import request_latencies
+from calibration.predict_serving import Serving, served
 from policies.costs import Profile
 from policies.registry import PolicySet, load
 from sim.config import EngineConfig, LoadConfig, SimConfig
 from sim.log import MemorySink
 from sim.run import simulate
 from traces.errors import InputError
-from traces.metrics import e2e_ms, itl_ms, tpot_ms, ttft_ms
+from traces.metrics import itl_ms
 from traces.quantiles import Sample
 from traces.runlog import from_tables
 from traces.schema import Workload
 
 PERCENTS = (50, 90, 99)
 _WIDEST_GRAPH = 512
-_PS_PER_MS = 1e9
 
 
 @dataclass(frozen=True)
@@ -81,11 +83,17 @@ class _Latencies(MemorySink):
 
 
 def predict_closed_loop(
-    profile: Profile, client: ClosedLoop, engine: EngineConfig, *, seed: int = 0, itl: bool = False
+    profile: Profile,
+    client: ClosedLoop,
+    engine: EngineConfig,
+    *,
+    seed: int = 0,
+    itl: bool = False,
+    how: Serving | None = None,
 ) -> Prediction:
     """Predict a benchmark that keeps `client.concurrency` equal requests in flight."""
     config = LoadConfig(loop="closed", concurrency=client.concurrency)
-    return predict(profile, client.workload(seed), engine, config, seed=seed, itl=itl)
+    return predict(profile, client.workload(seed), engine, config, seed=seed, itl=itl, how=how)
 
 
 def tables_of(
@@ -120,13 +128,16 @@ def predict(
     *,
     seed: int = 0,
     itl: bool = True,
+    how: Serving | None = None,
 ) -> Prediction:
-    """Simulate the workload on the profile and return the client's figures.
+    """Simulate the workload on the profile, served as `how` says, and return the client's figures.
 
     Raises InputError where the KV pool is empty, the load does not fit the workload, or no request at all
     could be served (with the engine's reason).
     """
-    tables, blocks, notes = tables_of(profile, workload, engine, load_config, seed=seed, itl=itl)
+    chosen = how or Serving()
+    priced, assumed = served(profile, chosen)
+    tables, blocks, notes = tables_of(priced, workload, engine, load_config, seed=seed, itl=itl)
     log = from_tables(tables, kv_blocks=blocks)
     released, finished, status, tokens = log.columns(
         "requests", "released_ns", "finished_ns", "status", "output_tokens"
@@ -135,23 +146,23 @@ def predict(
     if not done.any():
         reasons = sorted(set(tables["requests"]["reason"].to_pylist()))
         raise InputError(f"{profile.name}: no request could be served: {', '.join(reasons)}")
-    http_ms = profile.http_overhead_ps / _PS_PER_MS
-    duration_s = float(finished[done].max() - released.min()) / 1e9 + http_ms / 1e3
+    latency = request_latencies(log, priced, chosen)
+    duration_s = float(finished[done].max() - released.min()) / 1e9
     return Prediction(
         profile=profile.name,
         requests=len(status),
         completed=int(done.sum()),
         rejected=int((status == 1).sum()),
         duration_s=duration_s,
-        ttft_ms=_figures(Sample(ttft_ms(log) + http_ms)),
-        tpot_ms=_figures(Sample(tpot_ms(log))),
+        ttft_ms=_figures(Sample(latency.ttft_ms[~np.isnan(latency.ttft_ms)])),
+        tpot_ms=_figures(Sample(latency.tpot_ms[~np.isnan(latency.tpot_ms)])),
         itl_ms=_figures(itl_ms(log)) if itl else None,
-        e2e_ms=_figures(Sample(e2e_ms(log) + http_ms)),
+        e2e_ms=_figures(Sample(latency.e2e_ms[done])),
         throughput_tok_s=float(tokens[done].sum()) / duration_s,
         requests_per_s=float(done.sum()) / duration_s,
         kv_blocks=blocks,
         engine=asdict(engine),
-        notes=notes,
+        notes=(*notes, *assumed),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from calibration import catalog
 from calibration.predict import Figures, Prediction, predict, predict_closed_loop
 from calibration.predict_client import ClosedLoop
+from calibration.predict_serving import serving
 from calibration.predict_table import FIELDS, Settings, predict_table
 from sim.config import EngineConfig, LoadConfig
 from traces import io_csv
@@ -36,6 +37,12 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--spread", type=float, default=0.5, help="output lengths within ± this share of --osl (default 0.5)"
     )
+    parser.add_argument(
+        "--habit", default="auto", help="--rows: how benchmark and engine were run: auto, equal, mixed"
+    )
+    parser.add_argument(
+        "--scheduling", default="profile", help="--profile: profile (its prices as they are), sync, async"
+    )
     parser.add_argument("--engine", nargs="*", default=[], metavar="KEY=VALUE", help="options of the engine")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -49,14 +56,14 @@ def run(args: argparse.Namespace) -> None:
     if args.rows is not None:
         if args.profile or args.workload:
             raise InputError("predict: --rows names a profile in every row: leave out --profile, --workload")
-        answers = predict_table(args.rows, Settings(args.rounds, spread, tuple(engine.items())))
+        answers = predict_table(args.rows, Settings(args.rounds, args.habit, tuple(engine.items())))
         print(json.dumps(answers, indent=1) if args.json else _table(answers))
         return
     if not args.profile:
         raise InputError(
             "predict: give --rows FILE, or --profile with --workload or --isl --osl --concurrency"
         )
-    priced = catalog.open(args.profile)
+    priced, how = catalog.open(args.profile), serving(args.scheduling)
     config = EngineConfig(**engine)
     if args.workload is not None:
         if args.isl or args.osl:
@@ -64,13 +71,13 @@ def run(args: argparse.Namespace) -> None:
         load = LoadConfig(loop="open")
         if args.concurrency:
             load = LoadConfig(loop="closed", concurrency=args.concurrency)
-        seen = predict(priced, io_csv.read(args.workload), config, load, seed=args.seed)
+        seen = predict(priced, io_csv.read(args.workload), config, load, seed=args.seed, how=how)
     else:
         if not (args.isl and args.osl and args.concurrency):
             raise InputError("predict: without --workload, --isl, --osl and --concurrency are all needed")
         client = ClosedLoop(args.isl, args.osl, args.concurrency, args.rounds, spread)
         alone = replace(config, prefix_cache="none")
-        seen = predict_closed_loop(priced, client, alone, seed=args.seed, itl=True)
+        seen = predict_closed_loop(priced, client, alone, seed=args.seed, itl=True, how=how)
     print(json.dumps(seen.to_json(), indent=1) if args.json else describe(seen))
 
 

@@ -19,9 +19,9 @@ from calibration import vllm_args
 from calibration.predict import predict_closed_loop
 from calibration.predict_client import ClosedLoop
 from calibration.predict_names import profile, system
-from policies.costs import Profile
+from calibration.predict_serving import serving
 from sim.config import EngineConfig
-from traces.errors import InputError, at
+from traces.errors import InputError, at, nearest
 
 REQUIRED = ("model", "system", "precision", "tp", "isl", "osl", "concurrency")
 FIELDS = ("ttft_ms", "tpot_ms", "e2e_ms", "throughput_tok_s")
@@ -34,12 +34,48 @@ _ALIASES = {
 
 
 @dataclass(frozen=True)
+class Habit:
+    """How a benchmark and its engine were run, where a table does not say.
+
+    scheduling       see calibration.predict_serving
+    spread_permille  see calibration.predict_client.ClosedLoop
+    max_num_batched_tokens   the prefill budget; None: vLLM's default for the GPU
+    """
+
+    name: str
+    scheduling: str
+    spread_permille: int
+    max_num_batched_tokens: int | None
+
+
+# Each is what one family of measured rows shows (docs/calibration.md). "equal": requests of equal length on an
+# engine that schedules step by step, which keep in step with each other; "mixed": lengths vary, asynchronous.
+HABITS: dict[str, Habit] = {
+    "equal": Habit("equal", "sync", 0, 2048),
+    "mixed": Habit("mixed", "async", 500, None),
+}
+
+
+@dataclass(frozen=True)
 class Settings:
-    """What every row of a table shares: the client, and engine options that replace vLLM's defaults."""
+    """What every row of a table shares.
+
+    habit    a name of HABITS, or "auto": "mixed" for quantised checkpoints, "equal" for bf16, as in the rows
+             that could be looked at; an inference, not a rule
+    engine   engine options that replace vLLM's defaults
+    """
 
     rounds: int = 10
-    spread_permille: int = 500
+    habit: str = "auto"
     engine: tuple[tuple[str, Any], ...] = ()
+
+
+def _habit(settings: Settings, precision: str) -> Habit:
+    if settings.habit == "auto":
+        return HABITS["equal" if precision == "bf16" else "mixed"]
+    if settings.habit not in HABITS:
+        raise InputError(nearest(settings.habit, ("auto", *HABITS), what="habit"))
+    return HABITS[settings.habit]
 
 
 def predict_table(path: Path, settings: Settings | None = None) -> list[dict[str, Any]]:
@@ -59,35 +95,26 @@ def predict_case(row: Mapping[str, str], place: str, settings: Settings) -> dict
     """
     tp, isl, osl, concurrency = (_whole(row, name, place) for name in ("tp", "isl", "osl", "concurrency"))
     named = profile(row["model"].strip(), row["system"].strip(), row["precision"].strip(), tp)
-    priced, notes = with_kv_precision(named.profile, named.notes)
-    engine = replace(_defaults(row["system"].strip()), **dict(settings.engine))
+    priced, habit = named.profile, _habit(settings, str(named.profile.identity["precision"]))
+    engine = _defaults(row["system"].strip())
+    if habit.max_num_batched_tokens is not None:
+        engine = replace(engine, max_num_batched_tokens=habit.max_num_batched_tokens)
+    engine = replace(engine, **dict(settings.engine))
     engine = replace(engine, **_engine_columns(row, place))
     if isl + osl > priced.max_model_len:
         raise InputError(f"{isl} + {osl} tokens exceed the model's {priced.max_model_len}")
     # A spread of lengths must not ask for more than the model takes.
     room = (priced.max_model_len - isl - osl) * 1000 // osl
-    client = ClosedLoop(isl, osl, concurrency, settings.rounds, min(settings.spread_permille, room))
-    seen = predict_closed_loop(priced, client, engine)
+    client = ClosedLoop(isl, osl, concurrency, settings.rounds, min(habit.spread_permille, room))
+    seen = predict_closed_loop(priced, client, engine, how=serving(habit.scheduling))
     ttft, tpot = seen.ttft_ms.mean, seen.tpot_ms.mean
     assert ttft is not None
     e2e = ttft + (tpot or 0.0) * (osl - 1)
     figures = (ttft, tpot or 0.0, e2e, concurrency * osl / e2e * 1e3)
     return {
         **{name: float(f"{x:.6g}") for name, x in zip(FIELDS, figures, strict=True)},
-        **({"notes": list(notes)} if notes else {}),
+        "notes": [*named.notes, *seen.notes[1:], f"assumed: client and engine habit {habit.name}"],
     }
-
-
-def with_kv_precision(priced: Profile, notes: tuple[str, ...]) -> tuple[Profile, tuple[str, ...]]:
-    """Halve the bytes of KV that an fp8 checkpoint keeps, and say so.
-
-    Published fp8 checkpoints name an 8-bit KV cache, and the measured ones fill up where 8 bits a number
-    would (docs/calibration.md). Reading it stays priced as bf16: measured decode steps are no faster.
-    """
-    if priced.identity["precision"] != "fp8":
-        return priced, notes
-    small = replace(priced, kv_bytes_per_token=max(priced.kv_bytes_per_token // 2, 1))
-    return small, (*notes, "assumed: KV cache of an fp8 checkpoint in 8 bits")
 
 
 def _answer(row: Mapping[str, str], place: str, settings: Settings) -> dict[str, Any]:
