@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,6 +24,8 @@ class Constants:
     layer_us, seq_us                microseconds a layer and a sequence
     power                           exponent of the smooth maximum
     source                          key in the data file, for provenance
+    knots                           ten-thousandths that multiply the smooth maximum (calibration.knots)
+    reduce                          multiplies the tables' all-reduce: what kernels do not hide of it
     """
 
     weights: float
@@ -34,6 +37,8 @@ class Constants:
     fixed_ms: float
     power: float
     source: str
+    knots: tuple[int, ...] = ()
+    reduce: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -54,10 +59,21 @@ def read(name: str) -> dict[str, Any]:
 
 def constants(key: str) -> Constants:
     """Return the constants under `key`, e.g. "h200_sxm:bf16"."""
-    c = _all_constants()[key]
+    fitted = read("kernel_fit")["keys"]
+    return from_fit(fitted[key]["constants"]) if key in fitted else from_body(_all_constants()[key], key)
+
+
+def from_body(c: Mapping[str, Any], key: str) -> Constants:
+    """Return constants from an object of `step_cost_defaults.json` or `operation_constants.json`."""
     return Constants(
         c["W"], c["F"], c["KV"], c["A"], c["us_per_layer"], c["us_per_seq"], c["c0_ms"], c["p"], key
     )
+
+
+def from_fit(c: Mapping[str, Any]) -> Constants:
+    """Return constants from an object of `kernel_fit.json`: a fit's constants, or one of its draws."""
+    fields = {name: c[name] for name in Constants.__dataclass_fields__}
+    return Constants(**{**fields, "knots": tuple(c["knots"])})
 
 
 def constants_key(gpu: Gpu, precision: str) -> str:
@@ -70,7 +86,7 @@ def constants_key(gpu: Gpu, precision: str) -> str:
         raise InputError(f"{gpu.key} has no {precision} tensor cores: use precision bf16")
     fitted = gpu.tables or gpu.nearest
     key = f"{fitted}:{precision}"
-    return key if key in _all_constants() else f"{fitted}:bf16"
+    return key if key in _all_constants() or key in read("kernel_fit")["keys"] else f"{fitted}:bf16"
 
 
 def _all_constants() -> dict[str, dict[str, float]]:

@@ -1,10 +1,10 @@
 """The step-cost form: a smooth maximum of weight reads and matrix multiplies, and terms that add to it.
 
-    linear = [(W·weight_bytes/BW)^p + (F·2·P·n/FLOPS)^p]^(1/p) + W·head_bytes/BW + layers·u + all_reduce(n)
+    linear = g(n)·[(W·weight_bytes/BW)^p + (F·2·P·n/FLOPS)^p]^(1/p) + W·head_bytes/BW + layers·u + R·all_reduce(n)
     affine = KV·kv_bytes·S/BW + A·4·heads·head_dim·layers·pairs/FLOPS + s·B + engine
 
-n tokens of the step, B sequences, S context tokens read, pairs = sum of chunk·(prefix + chunk/2).
-Everything is one GPU's share. The linear part is tabulated; the rest is exact in integers (docs/adr/0003).
+n tokens of the step, B sequences, S context tokens read, pairs = sum of chunk·(prefix + chunk/2), g a curve of
+nine knots (calibration.knots). Everything is one GPU's share. The linear part is tabulated; the rest is exact in integers (docs/adr/0003).
 Powers are taken in decimal arithmetic, whose digits do not depend on the CPU, and rounded to whole
 nanoseconds.
 """
@@ -18,7 +18,9 @@ from typing import Any
 
 from calibration.constants import Constants, Overhead, all_reduce_us
 from calibration.gpus import Gpu
+from calibration.knots import factor
 from calibration.models import Shard
+from calibration.moe import experts_read
 from policies.costs import Profile
 
 MAX_KNOT_TOKENS = 32768
@@ -62,19 +64,17 @@ def linear_s(
     A mixture of experts reads dense + experts·(1 - (1 - k/E)^n) weights: experts nobody chose stay unread.
     """
     m = shard.model
-    experts_read = 0.0
-    if m.experts:
-        unread = _DECIMAL.power(1 - Decimal(m.top_k) / Decimal(m.experts), Decimal(tokens))
-        experts_read = m.experts * (1 - float(unread))
-    layer_bytes = shard.dense_bytes(precision) + experts_read * shard.expert_bytes(precision)
+    experts = experts_read(tokens, m.experts, m.top_k)
+    layer_bytes = shard.dense_bytes(precision) + experts * shard.expert_bytes(precision)
     reads = c.weights * layer_bytes / gpu.bytes_per_s
     multiplies = c.flops * 2 * shard.active_params * tokens / gpu.flop_per_s(precision)
     head = c.weights * 2 * shard.head_params / gpu.bytes_per_s
     reduces = 0.0
     if all_reduce:
-        reduces = 2 * m.layers * all_reduce_us(gpu, shard.tp, 2 * tokens * m.hidden) * 1e-6
+        reduces = c.reduce * 2 * m.layers * all_reduce_us(gpu, shard.tp, 2 * tokens * m.hidden) * 1e-6
     fixed = m.layers * c.layer_us * 1e-6 + c.fixed_ms * 1e-3
-    return smooth_max(reads, multiplies, c.power) + head + fixed + reduces
+    curve = smooth_max(reads, multiplies, c.power) * factor(tokens, c.knots)
+    return curve + head + fixed + reduces
 
 
 def price(

@@ -43,7 +43,7 @@ class Gpu:
 
     def flop_per_s(self, precision: str) -> int:
         """Return dense FLOP/s of the matrix multiplies at `precision` (mxfp4 weights multiply in bf16)."""
-        return self.fp8_flop_per_s if precision == "fp8" else self.bf16_flop_per_s
+        return self.fp8_flop_per_s if precision in ("fp8", "fp8_block") else self.bf16_flop_per_s
 
 
 # Effective host-link bandwidth is an assumption until measured: gen 4 about 25 GB/s, gen 5 50 to 55 GB/s.

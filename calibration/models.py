@@ -8,7 +8,8 @@ from traces.errors import InputError, nearest
 
 # Bits a stored weight of the layers' matrices takes. Embeddings, LM head and norms stay bf16 in all of them.
 # mxfp4 (experts only, attention stays bf16): 4 bits and one 8-bit scale for every 32 weights.
-WEIGHT_BITS: dict[str, float] = {"bf16": 16, "fp8": 8, "mxfp4": 4.25}
+# fp8_block: fp8 with a scale for every 128 x 128 weights, which other (slower) kernels multiply.
+WEIGHT_BITS: dict[str, float] = {"bf16": 16, "fp8": 8, "fp8_block": 8, "mxfp4": 4.25}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,164 @@
+"""Constants of each GPU and precision, from kernel sums of several models: the default that any model starts from.
+
+Every figure about them is for a model that the fit had not seen (leave one model out): its errors by kind of step,
+its conformal band, and how its own constants differ (the effect that the posterior draws from).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import cache
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from calibration import conformal
+from calibration import constants as data
+from calibration.fit import Estimate, default_prior, fit, reweighted
+from calibration.fit_terms import NAMES, Floats, Terms, joined, price, split, terms, vector
+from calibration.gpus import gpu
+from calibration.models import model
+from calibration.rows import StepRows, from_frame
+from calibration.stats import absolute_error
+from traces import portable
+
+STEPS = data.DATA / "kernel_steps.parquet"
+DRAWS = 50
+_SEED = 0
+_NONE = data.Overhead(0.0, 0.0, "none")
+# A model's own constants may differ from the pooled ones by this share of the prior's widths.
+_RANGE = {"tokens": 2048, "context_tokens": 8192}
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The composed steps of one model at one TP size on one GPU."""
+
+    model: str
+    tp: int
+    rows: StepRows
+    terms: Terms
+
+
+@cache
+def table() -> pd.DataFrame:
+    """Return the committed kernel sums: gpu, model, precision, tp and the columns of `rows`, time in us."""
+    frame = pd.read_parquet(STEPS)
+    return frame.assign(time_ns=frame.time_us.astype(np.int64) * 1000)
+
+
+def keys() -> list[str]:
+    """Return the constants keys that have rows, such as "h200_sxm:fp8", sorted."""
+    pairs = table()[["gpu", "precision"]].drop_duplicates()
+    return sorted(f"{gpu(g).tables}:{p}" for g, p in pairs.itertuples(index=False))
+
+
+def clusters(key: str) -> list[Cluster]:
+    """Return the models and TP sizes measured under one key."""
+    tables, precision = key.split(":")
+    found = table()
+    names = {g: gpu(g).tables for g in found.gpu.unique()}
+    found = found[(found.gpu.map(names) == tables) & (found.precision == precision)]
+    out = []
+    for (g, name, tp), group in found.groupby(["gpu", "model", "tp"], sort=True):
+        rows = from_frame(group.reset_index(drop=True), STEPS)
+        out.append(
+            Cluster(str(name), int(tp), rows, terms(rows, model(name).shard(int(tp)), gpu(g), precision))
+        )
+    return out
+
+
+def start(key: str) -> Floats:
+    """Return the parameters, float64[20], that the fit of `key` is shrunk to: the published defaults."""
+    published = data.read("step_cost_defaults")["constants"]
+    c = published.get(key) or published[key.split(":")[0] + ":fp8"]
+    return vector(data.from_body(c, key), _NONE)
+
+
+def report() -> dict[str, Any]:
+    """Fit every key; return the body of `data/kernel_fit.json`."""
+    found = {key: _key(key) for key in keys()}
+    return {
+        "provenance": {
+            "rows": "calibration/data/kernel_steps.parquet: kernel sums composed from the tables of "
+            "aiconfigurator-core 0.12.0 (Apache-2.0): vLLM 0.24.0 on H200 and H100 SXM, 0.14.0 on A100 SXM",
+            "rows_sha256": sha256(STEPS.read_bytes()).hexdigest(),
+            "excludes": "engine CPU time",
+            "errors": "percent, by model, TP size and kind; the model was left out of the fit that is judged",
+            "command": "python -m calibration build",
+        },
+        "keys": found,
+    }
+
+
+def _key(key: str) -> dict[str, Any]:
+    parts = clusters(key)
+    prior = default_prior(start(key), widen=2.0)
+    everything = fit(joined([c.terms for c in parts]), prior)
+    constants, _, _ = split(everything.x, key)
+    errors: dict[str, Any] = {}
+    inside: dict[str, list[Floats]] = {}
+    outside: dict[str, list[Floats]] = {}
+    effects = []
+    for name in sorted({c.model for c in parts}):
+        others = joined([c.terms for c in parts if c.model != name])
+        pooled = fit(others, prior)
+        near = fit(joined([c.terms.where(_near(c.rows)) for c in parts if c.model != name]), prior)
+        for c in (c for c in parts if c.model == name):
+            ratio = c.terms.seconds / price(pooled.x, c.terms)[0]
+            far_ratio = c.terms.seconds / price(near.x, c.terms)[0]
+            kinds = {str(k): c.rows.kind == k for k in np.unique(c.rows.kind)}
+            errors.setdefault(name, {})[str(c.tp)] = {
+                k: absolute_error(1 / ratio[mask] - 1) for k, mask in kinds.items()
+            }
+            for k, mask in kinds.items():
+                inside.setdefault(k, []).append(ratio[mask])
+                outside.setdefault(k, []).append(far_ratio[mask & ~_near(c.rows)])
+            effects.append(fit(c.terms, default_prior(pooled.x)).x - pooled.x)
+    limits = {
+        "tokens": max(int(c.rows.tokens.max()) for c in parts),
+        "context_tokens": max(
+            int(np.maximum(c.rows.context_tokens, c.rows.prefix_tokens).max()) for c in parts
+        ),
+    }
+    how = "unseen models of the kernel tables; out of range: steps over 2,048 tokens or 8,192 of context"
+    return {
+        "constants": asdict(constants) | {"noise_percent": round(100 * everything.noise, 2)},
+        "errors": errors,
+        "bands": conformal.bands(_stacked(inside), _stacked(outside), limits, how),
+        "draws": [asdict(split(x, key)[0]) for x in _draws(everything, parts, np.array(effects))],
+    }
+
+
+def _draws(e: Estimate, parts: list[Cluster], effects: Floats) -> list[Floats]:
+    """The fit with resampled models, plus the effect of one model that it had not seen."""
+    owner = np.concatenate([np.full(len(c.terms), i) for i, c in enumerate(parts)])
+    out = []
+    for b in range(DRAWS):
+        ids = np.arange(len(parts), dtype=np.int64)
+        shares = portable.exponential(_SEED, "table bootstrap", np.full_like(ids, b), ids)
+        shares /= shares.mean()
+        moved = reweighted(e, shares[owner], np.zeros(len(NAMES)))
+        out.append(np.maximum(moved + effects[b % len(effects)], _floor()))
+    return out
+
+
+def _floor() -> Floats:
+    low = np.full(len(NAMES), -np.inf)
+    low[NAMES.index("power")] = 0.0
+    for j, name in enumerate(NAMES):
+        if name.endswith("_us"):
+            low[j] = 0.0
+    return low
+
+
+def _near(rows: StepRows) -> NDArray[np.bool_]:
+    context = np.maximum(rows.context_tokens, rows.prefix_tokens)
+    return np.asarray((rows.tokens <= _RANGE["tokens"]) & (context <= _RANGE["context_tokens"]))
+
+
+def _stacked(parts: dict[str, list[Floats]]) -> dict[str, Floats]:
+    return {k: np.concatenate(v) for k, v in parts.items()}
