@@ -138,8 +138,19 @@ def _shape(seed: int, i: int, host: HostInfo) -> BatchShape:
     return BatchShape(seqs, query, tokens, 1 if prefill else 0, seqs * 300)
 
 
+class ToyHostNode(ToyNode):
+    """A toy node with readers."""
+
+    __slots__ = ("readers",)
+    readers: tuple[tuple[int, int], ...]
+
+
 def check_prefetcher(policy: Prefetcher[Any], host: HostInfo, seeds: Iterable[int]) -> None:
-    """Distinct rows of the list, within the budget, no node before its host-resident parent; equal reruns."""
+    """Distinct rows of the list, within the budget, no node before its host-resident parent; equal reruns.
+
+    The same answer when asked again, and nothing at a smaller budget where there was nothing at a larger one: hosts
+    rely on both to pass over steps.
+    """
     for seed in seeds:
         runs = []
         for _ in range(2):
@@ -147,9 +158,12 @@ def check_prefetcher(policy: Prefetcher[Any], host: HostInfo, seeds: Iterable[in
             out = []
             for i in range(20):
                 policy.forecast(state, Forecast(i % 3, i, _rows(seed, i, len(host.agents))))
+                if i % 7 == 6:
+                    policy.workflow_finished(state, i % 3, i)
                 nodes = _host_nodes(seed, i)
                 budget_tokens = draws.bits(seed, "toy budget", i) % 200
-                rows = policy.choose(state, nodes, budget_tokens, _shape(seed, i, host))
+                shape = _shape(seed, i, host)
+                rows = policy.choose(state, nodes, budget_tokens, shape)
                 where = f"seed {seed}, call {i}: chose {rows} of {len(nodes)} nodes"
                 assert policy.active() or not rows, f"{where}, though active() is False"
                 assert len(set(rows)) == len(rows), f"{where}: twice the same"
@@ -161,17 +175,28 @@ def check_prefetcher(policy: Prefetcher[Any], host: HostInfo, seeds: Iterable[in
                     parent = nodes[r].parent
                     ready = parent is None or parent.id not in index or index[parent.id] in rows[:at]
                     assert ready, f"{where}: row {r} before its parent"
+                again = policy.choose(state, nodes, budget_tokens, shape)
+                assert again == rows, f"{where}; asked again {again}"
+                less = policy.choose(state, nodes, budget_tokens // 2, shape)
+                assert rows or not less, f"{where} at {budget_tokens} tokens, but {less} at half of it"
+                displaceable = policy.displaceable_tokens(state, i * 64)
+                assert isinstance(displaceable, int), f"displaceable_tokens returned {displaceable!r}"
+                assert 0 <= displaceable <= host.capacity_tokens, (
+                    f"displaceable_tokens returned {displaceable}"
+                )
                 out.append(rows)
             runs.append(out)
         assert runs[0] == runs[1], f"seed {seed}: equal histories, other rows"
 
 
-def _host_nodes(seed: int, i: int) -> list[ToyNode]:
-    nodes: list[ToyNode] = []
+def _host_nodes(seed: int, i: int) -> list[ToyHostNode]:
+    nodes: list[ToyHostNode] = []
     for k in range(12):
         bits = draws.bits(seed, "toy host node", i, k)
         parent = nodes[bits % k] if k and bits >> 8 & 1 else None
-        nodes.append(ToyNode(k + 1, parent, tuple(range(k, k + 1 + (bits >> 16) % 4)), i, Meter()))
+        node = ToyHostNode(k + 1, parent, tuple(range(k, k + 1 + (bits >> 16) % 4)), i, Meter())
+        node.readers = tuple((r % 3, r // 3 % 3) for r in range(bits >> 24 & 1, 9, 1 + (bits >> 28) % 4))
+        nodes.append(node)
     return nodes
 
 

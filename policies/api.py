@@ -35,6 +35,7 @@ from policies.views import (
     Forecast,
     GraphChoice,
     HostInfo,
+    HostNode,
     LoadView,
     Proposals,
     ReplicaView,
@@ -114,6 +115,20 @@ class Evictor(Policy[S]):
     def remove(self, state: S, node: CacheNode) -> None:
         """`node` left HBM; it was evictable. Its parent, if any, may get a `release` next. Mutates state."""
 
+    def restore(self, state: S, node: CacheNode, readers: Sequence[Access]) -> None:
+        """`node`, just inserted, came back from the host tier; these had read its content before. No use.
+
+        One `Access` for each (workflow, agent), active workflows only, in the order of their first reads; sent by
+        hosts that know. Mutates state.
+        """
+
+    def retired(self, state: S, node: CacheNode) -> bool:
+        """Say whether `node`, evictable, has no value left whatever comes: a prefetch may take its space.
+
+        Must hold for no node that `next_victim` names after one for which it does not. Does not mutate state.
+        """
+        return False
+
     def workflow_finished(self, state: S, workflow: int, now_ns: int) -> None:
         """No further request of `workflow` will come. Mutates state."""
 
@@ -134,22 +149,41 @@ class Evictor(Policy[S]):
 
 @dataclass(frozen=True)
 class Prefetcher(Policy[S]):
-    """Chooses which host-resident nodes come back to HBM before they are asked for."""
+    """Chooses which host-resident nodes come back to HBM before they are asked for.
+
+    The host asks when a batch without prefill is about to run, and only while there may be room: it tells who has read
+    each candidate (`HostNode.readers`), counts free space and space of retired nodes (`Evictor.retired`), and bounds
+    the volume by what the link carries in a step. It takes retired nodes, then active ones up to
+    `displaceable_tokens`, in the evictor's order.
+    """
 
     family: ClassVar[str] = "prefetchers"
 
     def forecast(self, state: S, forecast: Forecast) -> None:
         """A predictor's new forecast for one workflow. Mutates state."""
 
+    def workflow_finished(self, state: S, workflow: int, now_ns: int) -> None:
+        """No further request of `workflow` will come. Mutates state."""
+
     def active(self) -> bool:
         """Say whether `choose` can ever return anything; a host skips the work when it cannot."""
         return True
 
+    def displaceable_tokens(self, state: S, outstanding_tokens: int) -> int:
+        """Return the tokens of active cache that this call may displace; does not mutate state.
+
+        outstanding_tokens: HBM that holds what was prefetched and neither used nor evicted yet.
+        """
+        return 0
+
     @abstractmethod
-    def choose(
-        self, state: S, nodes: Sequence[CacheNode], budget_tokens: int, shape: BatchShape
-    ) -> list[int]:
-        """Return indices into `nodes` (host-resident, parent resident or listed before), within the budget."""
+    def choose(self, state: S, nodes: Sequence[HostNode], budget_tokens: int, shape: BatchShape) -> list[int]:
+        """Return indices into `nodes` (host-resident, parent resident or listed before), within the budget.
+
+        Depends on forecasts, ends of workflows and the arguments only: a host does not ask again while these are the
+        same. An empty answer must stay empty at a smaller budget. Does not mutate state but for what it learns of
+        `readers`, which must change no answer at equal arguments.
+        """
 
 
 @dataclass(frozen=True)
@@ -346,6 +380,6 @@ OPTION: dict[str, str] = {
 __all__ = [
     "FAMILIES", "OPTION", "Access", "Admission", "BatchShape", "BatchView", "BranchOutcome", "BranchView", "Bucketer",
     "Budget", "CacheNode", "Candidate", "CandidateDrafter", "Draft", "Drafter", "Evictor", "Forecast", "Gate",
-    "GraphChoice", "HostInfo", "LoadView", "Policy", "Predictor", "Prefetcher", "Profile", "Proposals", "ReplicaView",
-    "RequestView", "ReuseName", "ReusePolicy", "Router", "StageView", "WorkflowView",
+    "GraphChoice", "HostInfo", "HostNode", "LoadView", "Policy", "Predictor", "Prefetcher", "Profile", "Proposals",
+    "ReplicaView", "RequestView", "ReuseName", "ReusePolicy", "Router", "StageView", "WorkflowView",
 ]  # fmt: skip

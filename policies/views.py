@@ -72,6 +72,19 @@ class Access(NamedTuple):
     agent: int
 
 
+class HostNode(CacheNode, Protocol):
+    """A run of blocks in the host tier that HBM lacks.
+
+    readers   (workflow, agent) of active workflows that have read or written the run, by first read. A workflow's
+              agent reads a run when one of its requests had the run in its prefix
+    """
+
+    @property
+    def readers(self) -> Sequence[tuple[int, int]]:
+        """Who read it."""
+        ...
+
+
 class Oracle(Protocol):
     """What a policy with `needs = {"oracle"}` may ask. Offline references only."""
 

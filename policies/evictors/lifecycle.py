@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from policies._history import History, Record
@@ -124,6 +125,18 @@ class Lifecycle(Evictor[LifecycleState]):
             del nodes[node.id]
             if parent is not None and parent.id in state.history.records:
                 nodes[parent.id] = parent
+
+    def restore(self, state: LifecycleState, node: CacheNode, readers: Sequence[Access]) -> None:
+        """Tag with the active workflows that had read it. Mutates state."""
+        record = state.history.records[node.id]
+        for access in readers:
+            state.use(node, record, access.workflow)
+        if node.id in state.active or node.id in state.retired:
+            state.rank(node, record)
+
+    def retired(self, state: LifecycleState, node: CacheNode) -> bool:
+        """Say whether only finished workflows used the node. Does not mutate state."""
+        return not state.history.records[node.id].active
 
     def workflow_finished(self, state: LifecycleState, workflow: int, now_ns: int) -> None:
         """Untag; nodes left without an active workflow are retired. Mutates state."""
