@@ -259,12 +259,13 @@ class Engine:
         self.batch.advance(n)
         if self._speculator is not None:
             self._verify()
-        chunks, self._chunks = self._chunks, []
-        for request, tokens in chunks:
-            self._prefilled(request, tokens)
+        # In the order of the running list, as vLLM does: who ends first is evicted first.
         if self.batch.steps_to_finish() <= 0:
             for request in self.batch.pop_finished():
                 self._finish(request)
+        chunks, self._chunks = self._chunks, []
+        for request, tokens in chunks:
+            self._prefilled(request, tokens)
         self._ending = False
         # A lone replica plans at once, unless something else of this instant may still arrive.
         if self._lone and self.env.peek() > self.env.now:
