@@ -30,8 +30,10 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _build(args: argparse.Namespace) -> None:
-    from calibration.build import write_all
+    from calibration.build import refit, write_all
 
+    if not args.keep_fit:
+        refit()
     written, refused = write_all(args.out)
     print(f"{len(written)} profiles written to {args.out}")
     for line in refused:
@@ -76,6 +78,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     build = commands.add_parser("build", help="write every profile of the catalogue")
     build.add_argument("--out", type=Path, default=catalog.PROFILES)
+    build.add_argument(
+        "--keep-fit", action="store_true", help="price from the committed fit instead of fitting the rows again"
+    )
     build.set_defaults(run=_build)
     commands.add_parser("list", help="print the names of the committed profiles").set_defaults(run=_list)
     show = commands.add_parser("show", help="print what a profile knows, from where, how wrong")
@@ -90,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     overhead = commands.add_parser("overhead", help="fit engine overhead to serving measurements")
     overhead.add_argument("--rows", type=Path, default=data.DATA / "serving.csv")
     overhead.set_defaults(run=_overhead)
-    for module in ("predict_cli", "measure_cli"):
+    for module in ("predict_cli", "validate_cli", "measure_cli", "memory_cli"):
         import_module(f"calibration.{module}").add_parser(commands)
     for command in (check, operations, overhead):
         command.add_argument(

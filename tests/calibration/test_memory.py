@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibration import catalog
-from calibration.memory import KvCapacity, activation_bytes, kv_blocks
+from calibration.__main__ import main
+from calibration.memory import Beside, KvCapacity, activation_bytes, draft_beside, kv_blocks
 from calibration.models import ModelShape, model
 from calibration.overhead import kernel_profile
 from policies.costs import Profile
@@ -110,3 +111,69 @@ def test_a_malformed_shape_is_named() -> None:
     profile = replace(catalog.open(LLAMA), provenance={"shape": {"layer": 3}})
     with pytest.raises(InputError, match=r"field 'provenance.shape': expected the fields experts, head_dim"):
         kv_blocks(profile, EngineConfig())
+
+
+def test_an_eagle_layer_is_one_layer_and_a_projection() -> None:
+    target = model("Llama-3.1-8B")
+    found = draft_beside(target, "eagle", 1)
+    layer = 4096 * (32 + 2 * 8) * 128 + 32 * 128 * 4096 + 3 * 4096 * 14336
+    assert found.draft_weight_bytes == 2 * (layer + 2 * 4096 * 4096 + 3 * 4096)
+    assert found.draft_kv_bytes_per_token * target.layers == catalog.open(LLAMA).kv_bytes_per_token
+
+
+def test_a_draft_model_takes_weights_and_a_share_of_every_block() -> None:
+    profile, engine = catalog.open(LLAMA), EngineConfig()
+    alone = kv_blocks(profile, engine).blocks
+    draft = draft_beside(model("Llama-3.1-8B"), "Qwen2.5-3B", 1)
+    assert draft.draft_weight_bytes == model("Qwen2.5-3B").weight_bytes("bf16")
+    both = kv_blocks(profile, engine, draft)
+    block = 16 * profile.kv_bytes_per_token
+    left = alone * block - draft.draft_weight_bytes
+    assert both.blocks == pytest.approx(left / (block + 16 * draft.draft_kv_bytes_per_token), abs=1)
+    assert "draft model" in both.source_text
+
+
+def test_graphs_come_off_the_pool_only_where_they_are_counted() -> None:
+    profile, engine = catalog.open(LLAMA), EngineConfig()
+    alone = kv_blocks(profile, engine).blocks
+    assert kv_blocks(profile, engine, Beside(graphs=64)).blocks == alone
+    counted = kv_blocks(profile, engine, Beside(graphs=64, graphs_counted=True)).blocks
+    assert alone - counted == pytest.approx(
+        64 * profile.graph_bytes / (16 * profile.kv_bytes_per_token), abs=1
+    )
+
+
+def test_a_draft_that_does_not_divide_is_refused() -> None:
+    with pytest.raises(InputError, match="tp=3 does not divide"):
+        draft_beside(model("Llama-3.1-8B"), "Qwen2.5-3B", 3)
+
+
+def test_the_command_prints_the_arithmetic_and_what_the_engine_reported(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["memory", LLAMA, "--engine", "max_num_seqs=128", "max_num_batched_tokens=2048"]
+    assert main(words) == 0
+    out = capsys.readouterr().out
+    assert "= 28204 blocks of 16 tokens, 451264 tokens" in out
+    assert "weights" in out
+    assert main([*words, "--graphs", "67", "--draft", "eagle", "--reported", "27000"]) == 0
+    out = capsys.readouterr().out
+    assert "reported: 27000 blocks" in out
+    assert "draft model" in out
+    assert "67 graphs" in out
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--draft", "eagel"], "eagle"),
+        (["--engine", "max_num_sequences=3"], "max_num_seqs"),
+        (["--reported", "0"], "--reported 0"),
+        (["--graphs", "-1"], "--graphs -1"),
+    ],
+)
+def test_a_wrong_word_is_one_line(more: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["memory", LLAMA, *more]) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert len(err.splitlines()) == 1
