@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from policies.api import HostInfo, RequestView, WorkflowView
+from policies.api import HostInfo, RequestView
 from policies.registry import PolicySet
 from policies.views import Forecast, ReuseName, StageView
 from sim.engine import Engine
+from sim.forecasts import ForecastStream
 from sim.log import RunLog
 from sim.request import Request
 from traces.schema import Workload
@@ -36,10 +37,9 @@ class Cluster:
         self._log = log
         self._router = policies.router
         self._router_state: Any = policies.router.new_state(host)
-        self._predictor = policies.predictor
-        self._predicts = policies.predictor.active()
-        self._predictor_state: Any = policies.predictor.new_state(host) if self._predicts else None
-        self._history: dict[int, list[int]] = {}
+        self._forecasts: ForecastStream | None = None
+        if policies.predictor.active():
+            self._forecasts = ForecastStream(policies.predictor, workload, host, self._forecast)
         self._reuse = policies.reuse
         self._reuses = policies.reuse.active()
         self._reuse_state: Any = policies.reuse.new_state(host) if self._reuses else None
@@ -60,8 +60,8 @@ class Cluster:
         if engine.config.queue == "priority":
             view = view or RequestView(stage, stage, workflow, agent, now_ps // _NS, self._prompt[stage])
             priority = self._router.priority(self._router_state, view)
-        if self._predicts:
-            self._forecast(workflow, agent, now_ps // _NS)
+        if self._forecasts is not None:
+            self._forecasts.released(engine.env, workflow, stage, agent)
         engine.submit(
             Request(stage, workflow, agent, self._prompt[stage], self._output[stage], now_ps, priority)
         )
@@ -93,15 +93,10 @@ class Cluster:
         """No further request of `workflow` will come."""
         for engine in self.engines:
             engine.workflow_finished(workflow)
-        self._history.pop(workflow, None)
+        if self._forecasts is not None:
+            self._forecasts.finished(workflow, self.engines[0].env.now // _NS)
 
-    def _forecast(self, workflow: int, agent: int, now_ns: int) -> None:
-        history = self._history.setdefault(workflow, [])
-        history.append(agent)
-        view = WorkflowView(workflow, tuple(history), now_ns)
-        self._predictor.observe(self._predictor_state, view)
-        probability = self._predictor.forecast(self._predictor_state, view)
-        forecast = Forecast(workflow, now_ns, probability)
+    def _forecast(self, forecast: Forecast) -> None:
         for engine in self.engines:
             engine.forecast(forecast)
 

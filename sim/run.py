@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from policies.api import Evictor
+from policies.api import Evictor, Predictor, Prefetcher
 from policies.costs import Profile
 from policies.registry import PolicySet, load
 from policies.views import HostInfo
@@ -201,6 +201,14 @@ def _lru() -> Evictor[Any]:
     return cast("Evictor[Any]", load("evictors", "lru"))
 
 
+def _no_forecast() -> Predictor[Any]:
+    return cast("Predictor[Any]", load("predictors", "none"))
+
+
+def _no_prefetch() -> Prefetcher[Any]:
+    return cast("Prefetcher[Any]", load("prefetchers", "none"))
+
+
 class _AdmissionSink:
     """Keeps the order in which requests were first admitted, and nothing else."""
 
@@ -222,12 +230,15 @@ class _AdmissionSink:
 def _admission_order(
     workload: Workload, profile: Profile, policies: PolicySet, config: SimConfig, kv_blocks: int
 ) -> list[int]:
-    """Record the order of admissions of the same run under LRU."""
+    """Record the order of admissions of the same run under LRU, without forecasts and prefetching.
+
+    Whatever may need truth is left out: the record is what truth is made of.
+    """
     sink = _AdmissionSink()
     simulate(
         workload,
         profile,
-        replace(policies, evictor=_lru()),
+        replace(policies, evictor=_lru(), predictor=_no_forecast(), prefetcher=_no_prefetch()),
         config,
         sink,
         kv_blocks=kv_blocks,
