@@ -58,7 +58,9 @@ class ValuePrefetcher(Prefetcher[ValueState]):
 
     def __post_init__(self) -> None:
         if self.passes == LEARNED:
-            raise InputError("passes=learned: a prefetcher sees no reads to learn from; allowed: all, or pairs")
+            raise InputError(
+                "passes=learned: a prefetcher sees no reads to learn from; allowed: all, or pairs"
+            )
 
     def new_state(self, host: HostInfo) -> ValueState:
         """Return a state without forecasts. Raises InputError for agents in `passes` that the host does not know."""
