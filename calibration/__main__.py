@@ -95,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     overhead = commands.add_parser("overhead", help="fit engine overhead to serving measurements")
     overhead.add_argument("--rows", type=Path, default=data.DATA / "serving.csv")
     overhead.set_defaults(run=_overhead)
-    for module in ("predict_cli", "validate_cli", "measure_cli", "memory_cli"):
+    for module in ("predict_cli", "validate_cli", "measure_cli", "memory_cli", "sensitivity_cli"):
         import_module(f"calibration.{module}").add_parser(commands)
     for command in (check, operations, overhead):
         command.add_argument(
