@@ -217,6 +217,20 @@ def test_sieve_starts_again_after_evicting_the_newest() -> None:
     assert [hand.evict(), hand.evict(), hand.evict()] == [a, b, d]
 
 
+def test_sieve_spares_the_head_of_a_victim_no_second_time() -> None:
+    hand = Hand(evictor("sieve"))
+    nodes = [hand.add() for _ in range(3)]
+    for node in nodes:
+        hand.hit(node)
+    lower = nodes[0]
+    assert hand.victim() is lower  # all were spared once
+    upper = Node(100, 8)
+    lower.parent = upper
+    hand.policy.split(hand.state, upper, lower)
+    hand.evict(last_child=True)
+    assert hand.victim() is upper
+
+
 def test_sieve_keeps_a_pinned_node_s_place() -> None:
     hand = Hand(evictor("sieve"))
     a, b = hand.add(), hand.add()
