@@ -2,29 +2,44 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from calibration import constants as data
+from calibration import fit_tables
 from calibration.errors import stated_error
 from calibration.form import price
 from calibration.gpus import Gpu, gpu
+from calibration.knots import KNOT_TOKENS
 from calibration.memory import GIB, kv_bytes
-from calibration.models import ModelShape, model
+from calibration.models import ModelShape, Shard, model
+from calibration.posterior import posterior
 from policies.costs import Profile
 from sim.config import EngineConfig
+from traces import portable
 from traces.errors import InputError
 
 GPUS = ("H200", "H100", "A100", "RTX4090", "A6000")
-MODELS = ("Qwen3-8B", "Qwen3-14B", "Qwen3-32B", "Llama-3.1-8B", "Llama-3.1-70B")
+MODELS = (
+    "Qwen3-8B", "Qwen3-14B", "Qwen3-32B", "Llama-3.1-8B", "Llama-3.1-70B", "Qwen3-30B-A3B", "gpt-oss-20b",
+)  # fmt: skip
 PRECISIONS = ("bf16", "fp8")
-TP = {"Qwen3-8B": (1, 2), "Qwen3-14B": (1, 2, 4), "Llama-3.1-8B": (1, 2)}
+TP = {
+    "Qwen3-8B": (1, 2), "Qwen3-14B": (1, 2, 4), "Llama-3.1-8B": (1, 2), "Qwen3-30B-A3B": (1, 2, 4),
+    "gpt-oss-20b": (1, 2),
+}  # fmt: skip
 _TP_LARGE = (1, 2, 4, 8)
 MIN_KV_GIB = 4
-_SOURCES = ("step_cost_defaults", "operation_constants", "all_reduce", "engine_overhead", "form_error")
+_SOURCES = (
+    "step_cost_defaults.json", "operation_constants.json", "all_reduce.json", "engine_overhead.json",
+    "kernel_steps.parquet", "kernel_fit.json",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -41,9 +56,15 @@ def cells() -> Iterator[Cell]:
     """Yield every cell of the catalogue in a fixed order; fp8 where the GPU multiplies in it."""
     for g in GPUS:
         for m in MODELS:
-            for precision in PRECISIONS if gpu(g).fp8_flop_per_s else PRECISIONS[:1]:
+            for precision in _precisions(gpu(g), model(m)):
                 for tp in TP.get(m, _TP_LARGE):
                     yield Cell(g, tp, m, precision)
+
+
+def _precisions(g: Gpu, shape: ModelShape) -> tuple[str, ...]:
+    if shape.precision not in PRECISIONS:
+        return (shape.precision,)
+    return PRECISIONS if g.fp8_flop_per_s else PRECISIONS[:1]
 
 
 def build(cell: Cell) -> Profile:
@@ -68,12 +89,16 @@ def build_shape(
     """
     key = data.constants_key(g, precision)
     fitted = key == f"{g.tables}:{precision}" and not roofline and not shape.experts
+    shard = shape.shard(tp)
+    provenance = _provenance(g, tp, key, fitted, moe=shape.experts > 0)
     profile = price(
-        shape.shard(tp), g, precision, data.constants(key), data.overhead(),
+        shard, g, precision, data.constants(key), data.overhead(),
         timing="kernel tables" if fitted else "roofline",
-        provenance=_provenance(g, tp, key, fitted),
+        provenance=provenance,
         error=stated_error(g, shape.name, precision, tp, moe=shape.experts > 0, roofline=not fitted),
     )  # fmt: skip
+    if fitted and key in data.read("kernel_fit")["keys"]:
+        profile = _with_uncertainty(profile, shard, g, key)
     # The smallest pool vLLM would start with: few sequences, short steps.
     left, text = kv_bytes(profile, EngineConfig(max_num_seqs=64, max_num_batched_tokens=2048))
     if left < min_kv_gib * GIB:
@@ -82,6 +107,43 @@ def build_shape(
             f"at least {min_kv_gib:g} is needed"
         )
     return profile
+
+
+def _with_uncertainty(profile: Profile, shard: Shard, g: Gpu, key: str) -> Profile:
+    """Add the draws and bands of the kernel tables; engine overhead varies as real engines do."""
+    found = data.read("kernel_fit")["keys"][key]
+    precision = str(profile.identity["precision"])
+    drawn = []
+    for i, body in enumerate(found["draws"]):
+        drawn.append(
+            price(
+                shard, g, precision, data.from_fit(body), overhead_draw(i), timing="", provenance={}, error={},
+                tokens=KNOT_TOKENS,
+            )
+        )  # fmt: skip
+    source = (
+        "resampled models of the kernel tables, plus the effect of one that the fit had not seen; engine "
+        "overhead lognormal around the fitted constants (deviation 0.5 a step, 0.3 a sequence)"
+    )
+    return replace(profile, posterior=posterior(profile, drawn, source), bands=found["bands"])
+
+
+def overhead_draw(index: int) -> data.Overhead:
+    """Return draw `index` of vLLM's overhead: public engines differ by these factors (docs/adr/0005)."""
+    o = data.overhead()
+    ids = np.arange(2, dtype=np.int64)
+    step, seq = portable.exp(
+        np.array([0.5, 0.3]) * portable.normal(0, "engine overhead", np.full_like(ids, index), ids)
+    )
+    return data.Overhead(o.fixed_us * float(step), o.seq_us * float(seq), o.source)
+
+
+def refit() -> None:
+    """Fit the kernel tables again and replace `calibration/data/kernel_fit.json`."""
+    text = json.dumps(fit_tables.report(), sort_keys=True, separators=(",", ":"))
+    # One line a key: 50 draws a key would else be ten thousand lines.
+    (data.DATA / "kernel_fit.json").write_text(text + "\n", encoding="utf-8")
+    data.read.cache_clear()
 
 
 def write_all(folder: Path) -> tuple[list[str], list[str]]:
@@ -102,21 +164,26 @@ def write_all(folder: Path) -> tuple[list[str], list[str]]:
     return written, refused
 
 
-def _provenance(g: Gpu, tp: int, key: str, fitted: bool) -> dict[str, Any]:
-    table = "operation_constants" if key.startswith("rtx4090") else "step_cost_defaults"
+def _provenance(g: Gpu, tp: int, key: str, fitted: bool, *, moe: bool) -> dict[str, Any]:
+    table = "operation_constants" if key.startswith("rtx4090") else "kernel_fit"
     notes = [
         "host link bandwidth, copy overhead, graph capture and launch are priors, not measurements",
         "an eager step is charged 11 launches a layer of 5 us each, none hidden behind kernels",
     ]
     if not fitted:
         notes.append(f"roofline: datasheet of {g.title} with the efficiency constants of {key}")
+    if moe:
+        notes.append(
+            "mixture of experts: no expert kernels were measured; constants of dense matrix multiplies, with "
+            "weight reads dense + experts (1 - (1 - k/E)^n), even routing"
+        )
     if tp > 1:
         notes.append(_all_reduce_note(g))
     return {
         "command": "python -m calibration build",
         "constants": key,
-        "sources": {f"calibration/data/{name}.json": _digest(name) for name in _SOURCES},
-        "step_costs": data.read(table)["provenance"]["from"],
+        "sources": {f"calibration/data/{name}": _digest(name) for name in _SOURCES},
+        "step_costs": data.read(table)["provenance"]["from" if table != "kernel_fit" else "rows"],
         "overhead": data.overhead().source,
         "datasheet": g.title,
         "notes": notes,
@@ -131,4 +198,4 @@ def _all_reduce_note(g: Gpu) -> str:
 
 
 def _digest(name: str) -> str:
-    return sha256((data.DATA / f"{name}.json").read_bytes()).hexdigest()[:16]
+    return sha256((data.DATA / name).read_bytes()).hexdigest()[:16]

@@ -7,7 +7,7 @@ from typing import Any
 from calibration import constants as data
 from calibration.gpus import Gpu
 
-_FORM = "step time without engine overhead, this form against composed kernel sums of four dense models"
+_FORM = "step time without engine overhead, against composed kernel sums of dense models"
 _MOE = {
     "mape_percent": 30.0,
     "p95_percent": 60.0,
@@ -34,20 +34,11 @@ def stated_error(
 def _step_error(
     gpu: Gpu, model: str, precision: str, tp: int, *, moe: bool, roofline: bool
 ) -> dict[str, Any]:
-    form = data.read("form_error")
-    by_tp = form["errors"].get(f"{gpu.tables}:{precision}")
+    found = data.read("kernel_fit")["keys"].get(f"{gpu.tables}:{precision}")
     if moe:
         return dict(_MOE)
-    if by_tp and not roofline:
-        size = tp if str(tp) in by_tp else max(int(t) for t in by_tp)
-        kinds = by_tp[str(size)]
-        how = _FORM if size == tp else f"{_FORM}; tp={tp} was not measured: tp={size}'s error"
-        if model not in form["provenance"]["models"]:
-            how += f"; {model} itself was not among them"
-        error = {**_worst(kinds), "how": how, "by_kind": kinds}
-        c = data.read("step_cost_defaults")["constants"][f"{gpu.tables}:{precision}"]
-        error["leave_one_model_out"] = {"mape_percent": c["lomo_mape"], "p95_percent": c["lomo_p95"]}
-        return error
+    if found and not roofline:
+        return _held_out(found, model, tp)
     checks = data.read("operation_constants")["checks"]
     own = [name for name in checks if name.startswith(gpu.key + "x") and name.endswith(f"--{precision}")]
     if gpu.tables and own and not roofline:
@@ -61,6 +52,31 @@ def _step_error(
         "mape_percent": max(k["mape_percent"] for k in carried),
         "p95_percent": max(k["p95_percent"] for k in carried),
         "how": "roofline: the worst of RTX 4090's constants carried to RTX PRO 6000; not measured here",
+    }
+
+
+def _held_out(found: dict[str, Any], model: str, tp: int) -> dict[str, Any]:
+    by_model = found["errors"]
+    tps = {int(t) for sizes in by_model.values() for t in sizes}
+    size = tp if tp in tps else max(tps)
+    own = by_model.get(model, {}).get(str(size))
+    how = f"{_FORM}; the fit had not seen " + (model if own else "any of the four: their mean, the worst p95")
+    if size != tp:
+        how += f"; tp={tp} was not measured: tp={size}'s error"
+    if own:
+        return {**_worst(own), "how": how, "by_kind": own}
+    several = [sizes[str(size)] for _, sizes in sorted(by_model.items()) if str(size) in sizes]
+    kinds = {k: _pooled([s[k] for s in several]) for k in sorted(several[0])}
+    return {**_worst(kinds), "how": how, "by_kind": kinds}
+
+
+def _pooled(errors: list[dict[str, float]]) -> dict[str, float]:
+    n = len(errors)
+    return {
+        "mape_percent": round(sum(e["mape_percent"] for e in errors) / n, 1),
+        "p95_percent": max(e["p95_percent"] for e in errors),
+        "bias_percent": round(sum(e["bias_percent"] for e in errors) / n, 1),
+        "rows": sum(int(e["rows"]) for e in errors),
     }
 
 

@@ -18,8 +18,14 @@ from calibration.knots import KNOT_TOKENS, hat
 
 # Widths of the priors: factors differ by tens of percent between models on one GPU, the knots by a few.
 _LOG_WIDTH = {"weights": 0.15, "flops": 0.2, "kv": 0.15, "attention": 0.25, "power": 0.35, "reduce": 0.4}
-_PLAIN_WIDTH = {"layer_us": 25.0, "seq_us": 3.0, "engine_us": 500.0, "engine_seq_us": 20.0, "client_us": 3000.0}
-_KNOT_WIDTH = 0.08
+_PLAIN_WIDTH = {
+    "layer_us": 25.0,
+    "seq_us": 3.0,
+    "engine_us": 500.0,
+    "engine_seq_us": 20.0,
+    "client_us": 3000.0,
+}
+_KNOT_WIDTH = 0.05
 _TAIL = 4.0  # degrees of freedom of the Student-t weights
 _NOISE_START, _NOISE_FLOOR = 0.03, 0.003
 _MONOTONE = 0.002  # a fall of the token curve by this share counts as one deviation
@@ -140,7 +146,9 @@ def _falls(x: Floats, ladder: Terms) -> tuple[Floats, Floats]:
     logs, log_slopes = np.log(seconds), slopes / seconds[:, None]
     fall = (logs[:-1] - logs[1:]) / _MONOTONE
     down = fall > 0
-    return np.where(down, fall, 0.0), np.where(down[:, None], log_slopes[:-1] - log_slopes[1:], 0.0) / _MONOTONE
+    return np.where(down, fall, 0.0), np.where(
+        down[:, None], log_slopes[:-1] - log_slopes[1:], 0.0
+    ) / _MONOTONE
 
 
 def _noise(residuals: Floats) -> float:

@@ -65,9 +65,7 @@ class Terms:
         return Terms(**{f.name: getattr(self, f.name)[mask] for f in fields(self)})
 
 
-def terms(
-    rows: StepRows, shard: Shard, gpu: Gpu, precision: str, read_factor: Floats | None = None
-) -> Terms:
+def terms(rows: StepRows, shard: Shard, gpu: Gpu, precision: str, read_factor: Floats | None = None) -> Terms:
     """Return the terms of rows measured on one shard; `read_factor`, float64[N], multiplies KV reads (verification
     attention that reads them more than once)."""
     m = shard.model

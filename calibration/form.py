@@ -4,7 +4,8 @@
     affine = KV·kv_bytes·S/BW + A·4·heads·head_dim·layers·pairs/FLOPS + s·B + engine
 
 n tokens of the step, B sequences, S context tokens read, pairs = sum of chunk·(prefix + chunk/2), g a curve of
-nine knots (calibration.knots). Everything is one GPU's share. The linear part is tabulated; the rest is exact in integers (docs/adr/0003).
+nine knots (calibration.knots). Everything is one GPU's share.
+The linear part is tabulated; the rest is exact in integers (docs/adr/0003).
 Powers are taken in decimal arithmetic, whose digits do not depend on the CPU, and rounded to whole
 nanoseconds.
 """
@@ -21,6 +22,7 @@ from calibration.gpus import Gpu
 from calibration.knots import factor
 from calibration.models import Shard
 from calibration.moe import experts_read
+from calibration.verification import verify_prior
 from policies.costs import Profile
 
 MAX_KNOT_TOKENS = 32768
@@ -88,10 +90,15 @@ def price(
     provenance: dict[str, Any],
     error: dict[str, Any],
     engine: str = "vllm",
+    http_us: float = 0.0,
+    tokens: tuple[int, ...] | None = None,
 ) -> Profile:
-    """Return the profile of a model's shard on a GPU, all costs as integers."""
+    """Return the profile of a model's shard on a GPU, all costs as integers.
+
+    `tokens` are the counts that the table holds; None is `knot_tokens()`.
+    """
     m, c = shard.model, constants
-    tokens = knot_tokens()
+    tokens = tokens or knot_tokens()
     # The running maximum keeps small dips of a measured all-reduce table out of the profile.
     linear = accumulate((_ps(linear_s(shard, gpu, precision, c, n)) for n in tokens), max)
     kv_bytes = shard.kv_bytes_per_token()
@@ -121,6 +128,8 @@ def price(
         eager_launch_ps=m.layers * _KERNELS_A_LAYER * _EAGER_LAUNCH_PS,
         provenance={**provenance, "shape": asdict(m)},
         error=error,
+        http_overhead_ps=round(http_us * 1e6),
+        verify=verify_prior(shard),
     )  # fmt: skip
 
 

@@ -96,16 +96,17 @@ def test_kv_heads_must_divide_or_be_divided() -> None:
 
 
 @given(tokens=st.integers(1, 4096), more=st.integers(1, 4096), name=st.sampled_from(sorted(MODELS)))
-def test_price_of_a_step_never_falls_with_tokens_dense_or_moe(tokens: int, more: int, name: str) -> None:
+def test_smooth_maximum_never_falls_with_tokens_dense_or_moe(tokens: int, more: int, name: str) -> None:
     shard, g = model(name).shard(1), gpu("H100")
-    c = data.constants("h100_sxm:bf16")
+    # Without the knots: with them it is the profile's table that never falls (test_profiles).
+    c = replace(data.constants("h100_sxm:bf16"), knots=())
     low = linear_s(shard, g, shard.model.precision, c, tokens)
     assert linear_s(shard, g, shard.model.precision, c, tokens + more) >= low
 
 
 def test_a_mixture_reads_all_experts_only_in_large_steps() -> None:
     shard, g = model("Qwen3-30B-A3B").shard(1), gpu("H200")
-    c = replace(data.constants("h200_sxm:bf16"), flops=0.0, layer_us=0.0, weights=1.0)
+    c = replace(data.constants("h200_sxm:bf16"), flops=0.0, layer_us=0.0, weights=1.0, knots=())
 
     def read_bytes(tokens: int) -> float:
         head = 2 * shard.head_params
@@ -128,17 +129,6 @@ def test_all_reduce_costs_nothing_on_one_gpu_and_grows_with_the_message() -> Non
     assert data.all_reduce_us(gpu("RTX4090"), 2, 1 << 20) > 3 * data.all_reduce_us(gpu("H200"), 2, 1 << 20)
     with pytest.raises(InputError, match=r"^tp=16: all-reduce times are known for 1, 2, 4 and 8 GPUs$"):
         data.all_reduce_us(gpu("H200"), 16, 1)
-
-
-def test_verification_width_agrees_with_the_public_curves() -> None:
-    # t(n)/t(1) of the layers' multiplies, as published for Qwen3-class models; 15 % of slack for the form.
-    public = {"A100": (128, 1.21), "H100": (256, 1.34), "H200": (256, 1.45)}
-    for key, (tokens, ratio) in public.items():
-        g = gpu(key)
-        c = replace(data.constants(f"{g.tables}:bf16"), layer_us=0.0)
-        shard = model("Qwen3-32B").shard(1)
-        got = linear_s(shard, g, "bf16", c, tokens) / linear_s(shard, g, "bf16", c, 1)
-        assert got == pytest.approx(ratio, rel=0.15), key
 
 
 def test_gpu_names_are_forgiving_and_unknown_ones_name_the_nearest() -> None:
