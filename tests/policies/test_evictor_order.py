@@ -10,6 +10,7 @@ from flat_cache import Hand, ListOracle, Node
 from policies.api import Evictor
 from policies.laws import toy_host
 from policies.registry import load, names
+from traces import draws
 from traces.errors import InputError
 
 ALL = names("evictors")
@@ -280,6 +281,61 @@ def test_arc_learns_from_ghosts_which_list_needs_room() -> None:
     assert hand.state.target_tokens == 0
 
 
+def test_arc_counts_what_is_left_of_a_node_that_shrinks() -> None:
+    hand = Hand(evictor("arc"))
+    node = hand.add(tokens=64)
+    node.tokens = 48
+    hand.policy.shrink(hand.state, node)
+    assert (hand.state.t1_tokens, hand.state.t2_tokens) == (48, 0)
+    hand.hit(node)
+    assert (hand.state.t1_tokens, hand.state.t2_tokens) == (0, 48)
+    hand.evict()
+    assert (hand.state.t1_tokens, hand.state.t2_tokens, hand.state.b2.tokens) == (0, 0, 48)
+
+
+def test_arc_keeps_its_lists_and_ghosts_within_twice_the_cache() -> None:
+    capacity = 96
+    hand = Hand(evictor("arc"), replace(toy_host(), capacity_tokens=capacity))
+    resident: dict[int, Node] = {}
+    for i in range(400):
+        identity = draws.bits(0, "arc", i) % 14
+        if identity in resident:
+            hand.hit(resident[identity])
+            continue
+        if len(resident) == capacity // 16:
+            victim = hand.evict()
+            del resident[victim.identity]
+            state = hand.state
+            assert state.t1_tokens + state.b1.tokens <= capacity
+            total = state.t1_tokens + state.t2_tokens + state.b1.tokens + state.b2.tokens
+            assert total <= 2 * capacity
+        resident[identity] = hand.add(identity=identity)
+
+
+def test_arc_takes_the_parent_of_a_removed_child_with_hits_to_the_list_of_the_often_used() -> None:
+    hand = Hand(evictor("arc"))
+    parent = hand.add(held=True)
+    child = hand.add(parent=parent)
+    hand.hit(child)
+    assert hand.evict(last_child=True) is child
+    once = hand.add()  # used later, but once
+    assert [hand.evict(), hand.evict()] == [once, parent]
+
+
+def test_gdsf_counts_a_child_s_last_use_for_its_parent() -> None:
+    hand = Hand(evictor("gdsf"))
+    parent = hand.add(held=True)
+    twice = hand.add()
+    hand.hit(twice)  # H = 2 uses at L = 0
+    hand.add()
+    hand.evict()  # L = 1 use
+    child = hand.add(parent=parent)
+    hand.policy.pin(hand.state, twice)
+    assert hand.evict(last_child=True) is child
+    hand.policy.release(hand.state, twice, 0)
+    assert [hand.evict(), hand.evict()] == [twice, parent]  # a tie, which the older use loses
+
+
 def test_lifecycle_evicts_retired_nodes_first_and_those_of_fewest_workflows_before_others() -> None:
     hand = Hand(evictor("lifecycle"))
     shared = hand.add(workflow=1)
@@ -313,10 +369,25 @@ def test_lifecycle_passes_workflows_of_a_removed_child_to_its_parent() -> None:
     hand.policy.workflow_finished(hand.state, 1, 0)
     assert hand.evict(last_child=True) is child
     retired = hand.add(workflow=3)
-    hand.policy.workflow_finished(hand.state, 3, 0)
+    for workflow in (4, 5):
+        hand.hit(retired, workflow=workflow)
+    for workflow in (3, 4, 5):
+        hand.policy.workflow_finished(hand.state, workflow, 0)
     assert hand.victim() is retired  # the parent is active through workflow 2, which read it
     hand.policy.workflow_finished(hand.state, 2, 0)
-    assert [hand.evict(), hand.evict()] == [retired, parent]  # one workflow ever against two
+    assert [hand.evict(), hand.evict()] == [parent, retired]  # two workflows ever against three
+
+
+def test_lifecycle_retires_the_head_of_a_split_node_too() -> None:
+    hand = Hand(evictor("lifecycle"))
+    active = hand.add(workflow=2)
+    lower = hand.add(workflow=1)
+    upper = Node(100, 8)
+    lower.parent = upper
+    hand.policy.split(hand.state, upper, lower)
+    hand.policy.workflow_finished(hand.state, 1, 0)
+    assert hand.evict(last_child=True) is lower
+    assert [hand.evict(), hand.evict()] == [upper, active]
 
 
 def test_lifecycle_revives_a_retired_node_that_another_workflow_hits() -> None:

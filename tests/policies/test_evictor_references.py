@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from policies.laws import toy_host
 from policies.registry import load
+from traces import draws
 
 ACCESSES = st.lists(st.integers(0, 11), max_size=120)
 CAPACITY = st.integers(1, 10)
@@ -118,7 +119,7 @@ def arc(accesses: list[int], capacity: int) -> list[int]:
             t2.append(key)
             continue
         if len(t1) + len(t2) == capacity:
-            frequent = not t1 or (len(t1) <= p and t2)
+            frequent = not t1 or (len(t1) <= p and len(t2) > 0)
             victim = (t2 if frequent else t1).pop(0)
             (b2 if frequent else b1).append(victim)
             del b1[: max(0, len(t1) + len(b1) - capacity)]
@@ -156,6 +157,18 @@ def test_victims_equal_those_of_the_naive_algorithm(name: str, accesses: list[in
     options = {"small_ratio": 0.3} if name == "s3_fifo" else {}
     policy = load("evictors", name, options)
     assert run_flat(policy, accesses, capacity)[1] == REFERENCES[name](accesses, capacity)
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_victims_equal_those_of_the_naive_algorithm_on_long_runs(name: str) -> None:
+    options = {"small_ratio": 0.3} if name == "s3_fifo" else {}
+    policy = load("evictors", name, options)
+    for seed in range(30):
+        bits = [draws.bits(seed, "long run", i) for i in range(300)]
+        popular = [min(b % 20, b >> 8 & 15) for b in bits]  # small keys more often
+        accesses = [20 + i % 12 if i // 40 % 3 == 2 else key for i, key in enumerate(popular)]
+        capacity = 2 + seed % 9
+        assert run_flat(policy, accesses, capacity)[1] == REFERENCES[name](accesses, capacity)
 
 
 def size_of(key: int) -> int:
