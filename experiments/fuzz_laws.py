@@ -44,10 +44,10 @@ def check_requests(world: World, tables: Tables) -> None:
     assert (got <= needed).all(), "an open request has more tokens than it needs"
     hit = r["gpu_hit_tokens"] + r["host_hit_tokens"]
     assert (hit < r["prompt_tokens"]).all(), "the last prompt token was not computed"
-    assert (r["recomputed_tokens"] >= 0).all()
+    assert (r["recomputed_tokens"] >= 0).all(), "fewer than no tokens recomputed"
     assert not r["recomputed_tokens"][r["preemptions"] == 0].any(), "recomputed without preemption"
     assert (r["accepted_tokens"] <= r["drafted_tokens"]).all(), "more accepted than drafted"
-    assert (r["accepted_tokens"] <= r["output_tokens"]).all()
+    assert (r["accepted_tokens"] <= r["output_tokens"]).all(), "more accepted than put out"
     assert not r["output_tokens"][status == _REJECTED].any(), "a rejected request has output"
     for earlier, later in (
         ("released_ns", "admitted_ns"), ("admitted_ns", "first_token_ns"), ("first_token_ns", "finished_ns"),
@@ -63,22 +63,21 @@ def check_steps(world: World, stats: RunStats, tables: Tables) -> None:
     """Steps of a replica never overlap, keep the limits, and count what the requests count."""
     s, r = _columns(tables["steps"]), _columns(tables["requests"])
     engine = world.config.engine
-    assert len(s["replica"]) == stats.steps
+    assert len(s["replica"]) == stats.steps, "step rows and statistics differ"
     for replica in range(world.config.replicas):
         mine = s["replica"] == replica
         start, end = s["start_ns"][mine], (s["start_ns"] + s["duration_ns"])[mine]
         assert (start[1:] >= end[:-1]).all(), f"steps of replica {replica} overlap"
-    assert (s["duration_ns"] >= 0).all()
+    assert (s["duration_ns"] >= 0).all(), "a step of negative duration"
     used = s["kv_blocks_active"] + s["kv_blocks_cached"]
-    assert (used <= world.kv_blocks).all(), f"{used.max()} KV blocks of {world.kv_blocks}"
-    assert (s["kv_blocks_active"] >= 0).all()
-    assert (s["kv_blocks_cached"] >= 0).all()
+    assert (used <= world.kv_blocks).all(), f"{used.max(initial=0)} KV blocks of {world.kv_blocks}"
+    assert min(s["kv_blocks_active"].min(initial=0), s["kv_blocks_cached"].min(initial=0)) >= 0, "negative KV"
     assert (s["decode_seqs"] + s["prefill_seqs"] <= engine.max_num_seqs).all(), "too many sequences in a step"
     tokens = s["decode_seqs"] + s["drafted_tokens"] + s["prefill_tokens"]
     assert (tokens <= engine.max_num_batched_tokens).all(), "too many tokens in a step"
     assert (tokens > 0).all(), "a step without tokens"
-    assert (s["continuing_seqs"] <= s["decode_seqs"]).all()
-    assert (s["accepted_tokens"] <= s["drafted_tokens"]).all()
+    assert (s["continuing_seqs"] <= s["decode_seqs"]).all(), "more continue than decode"
+    assert (s["accepted_tokens"] <= s["drafted_tokens"]).all(), "a step accepted more than it drafted"
     for column in ("drafted_tokens", "accepted_tokens"):
         assert s[column].sum() == r[column].sum(), f"steps and requests differ in {column}"
     assert s["prefill_tokens"].sum() == r["prefilled_tokens"].sum(), "steps and requests differ in prefill"
@@ -91,7 +90,7 @@ def check_steps(world: World, stats: RunStats, tables: Tables) -> None:
 def check_cache(world: World, tables: Tables) -> None:
     """Nothing leaves the cache that had not entered it."""
     b = _columns(tables["blocks"])
-    assert (b["blocks"][(b["event"] == _INSERT) | (b["event"] == _EVICT)] > 0).all()
+    assert (b["blocks"][(b["event"] == _INSERT) | (b["event"] == _EVICT)] > 0).all(), "an event of no blocks"
     for replica in range(world.config.replicas):
         mine = b["replica"] == replica
         time, event, blocks = b["time_ns"][mine], b["event"][mine], b["blocks"][mine]
@@ -99,7 +98,7 @@ def check_cache(world: World, tables: Tables) -> None:
         resident = np.where(event == _INSERT, blocks, 0).sum() - np.where(event == _EVICT, blocks, 0).sum()
         assert resident >= 0, "more blocks left the cache than entered it"
         if world.config.engine.prefix_cache == "radix":  # whole leaves leave at once, so the rows are exact
-            assert resident <= world.kv_blocks
+            assert resident <= world.kv_blocks, "more blocks are cached than there are"
         if world.config.engine.prefix_cache == "none":
             assert not len(time), "events of a cache that is off"
 
@@ -113,8 +112,8 @@ def check_workflows(world: World, stats: RunStats, tables: Tables) -> None:
         assert len(w["workflow"]) == workload.n_workflows, "a workflow has no row"
     assert np.isin(r["workflow"], w["workflow"]).all(), "a request of a workflow that has no row"
     completed = w["finished_ns"] >= 0
-    assert completed.sum() == stats.completed
-    assert stats.completed + stats.incomplete == workload.n_workflows
+    assert completed.sum() == stats.completed, "workflow rows and statistics differ"
+    assert stats.completed + stats.incomplete == workload.n_workflows, "workflows were lost"
     llm = workload.stage_kind == StageKind.LLM
     finished = np.bincount(r["workflow"][r["status"] == _FINISHED], minlength=workload.n_workflows)
     finished += np.bincount(_served(tables), minlength=workload.n_workflows)
@@ -124,7 +123,7 @@ def check_workflows(world: World, stats: RunStats, tables: Tables) -> None:
     stages = np.bincount(workload.stage_workflow, minlength=workload.n_workflows)
     assert (w["stages"][completed] == stages[done]).all(), "a workflow is complete without all its stages"
     rejected = np.bincount(r["workflow"][r["status"] == _REJECTED], minlength=workload.n_workflows)
-    assert (w["rejected"] == rejected[w["workflow"]]).all()
+    assert (w["rejected"] == rejected[w["workflow"]]).all(), "workflow rows miscount rejected requests"
     assert not completed[w["rejected"] > 0].any(), "a workflow is complete with a rejected request"
     # A stage starts when its parents are done.
     end = np.full(workload.n_stages, -1, dtype=np.int64)
