@@ -55,13 +55,13 @@ _EVICTORS = ("lru", "lifecycle", "s3_fifo", "gdsf")
 CASES = {
     c.name: c
     for c in (
-        Case("weka-evictors", "weka", "H200x1--Qwen3-14B--bf16--vllm", "evictors", _EVICTORS, 48, 16,
+        Case("weka-evictors", "weka", "H200x1--Qwen3-14B--bf16--vllm", "evictors", _EVICTORS, 32, 16,
              tokens_max=131_072),
         Case("lmcache-evictors", "lmcache", "H200x1--Qwen3-14B--bf16--vllm", "evictors", _EVICTORS, 60, 16,
              blocks=2_000),
-        Case("hover-evictors", "hover", "H200x1--Qwen3-8B--bf16--vllm", "evictors", _EVICTORS, 300, 32, blocks=1_500),
+        Case("hover-evictors", "hover", "H200x1--Qwen3-8B--bf16--vllm", "evictors", _EVICTORS, 200, 32, blocks=1_500),
         Case("hover-routers", "hover", "H200x1--Qwen3-8B--bf16--vllm", "routers",
-             ("round_robin", "least_loaded", "prefix_aware"), 400, 128, replicas=4),
+             ("round_robin", "least_loaded", "prefix_aware"), 256, 96, replicas=4),
     )
 }  # fmt: skip
 

@@ -18,7 +18,7 @@ def add_parser(commands: Any) -> None:
     """Add `sensitivity` to the command line."""
     parser = commands.add_parser("sensitivity", help="how wrong a profile may be before another policy wins")
     parser.add_argument("--cases", default=",".join(CASES), help=", ".join(CASES))
-    parser.add_argument("--seeds", type=int, default=6, help="at least 2")
+    parser.add_argument("--seeds", type=int, default=5, help="at least 2")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="worker processes")
     parser.add_argument("--json", action="store_true")
     parser.set_defaults(run=_run)

@@ -6,6 +6,7 @@ import functools
 import multiprocessing
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from calibration.bias import biased
 from calibration.memory import kv_blocks
 from calibration.sensitivity import CASES, Case, Key
 from policies import registry
+from policies.costs import Profile
 from policies.registry import PolicySet
 from sim.config import EngineConfig, LoadConfig, SimConfig
 from sim.log import MemorySink
@@ -29,27 +31,31 @@ def run_all(
 ) -> dict[Key, float]:
     """Return key -> mean workflow latency, s. The same numbers whatever `jobs` is."""
     out: dict[Key, float] = {}
+    # Read once, here: every run is judged under the same profile, whatever happens to its file meanwhile.
+    opened = {c.profile: replace(catalog.open(c.profile), posterior={}, bands={}) for c in CASES.values()}
+    profiles = [opened[CASES[key[0]].profile] for key in wanted]
     if jobs == 1:
-        for i, key in enumerate(wanted):
-            out[key] = run_one(key)
+        for i, (key, profile) in enumerate(zip(wanted, profiles, strict=True)):
+            out[key] = run_one(key, profile)
             if progress:
                 progress(i + 1, len(wanted))
         return out
     # Spawned: forking a process with threads (Arrow has some) can deadlock.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, mp_context=context) as pool:
-        for i, (key, value) in enumerate(zip(wanted, pool.map(run_one, wanted, chunksize=8), strict=True)):
+        for i, (key, value) in enumerate(
+            zip(wanted, pool.map(run_one, wanted, profiles, chunksize=8), strict=True)
+        ):
             out[key] = value
             if progress:
                 progress(i + 1, len(wanted))
     return out
 
 
-def run_one(key: Key) -> float:
-    """Return the mean latency, s, of the workflows of one run."""
+def run_one(key: Key, profile: Profile) -> float:
+    """Return the mean latency, s, of the workflows of one run; the key's bias is put on `profile` here."""
     name, arm, term, factor, seed = key
     case = CASES[name]
-    profile = catalog.open(case.profile)
     engine = EngineConfig(max_model_len=case.tokens_max)
     # Memory is what it is: the wrong profile is wrong about time.
     blocks = case.blocks or kv_blocks(profile, engine).blocks

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from calibration import posterior
 from policies.costs import Profile
 from traces import portable
 from traces.errors import InputError
@@ -32,6 +33,8 @@ _DEVIATION_A_MEAN_ERROR = 1.2533141373155003
 
 def source(profile: Profile) -> str:
     """Say what draws of this profile come from, for notes; raises InputError where nothing is known."""
+    if held := posterior.draws(profile):
+        return f"of the {held} joint draws in its posterior ({profile.posterior.get('source', 'no source stated')})"
     return (
         f"lognormal factors on {len(COMPONENTS)} step-cost components, from the stated mean absolute error of "
         f"{100 * _stated_error(profile):g} %"
@@ -42,8 +45,14 @@ def draw(profile: Profile, index: int) -> Profile:
     """Return draw `index` (from 0) of the profile: the same identity and memory, other step costs.
 
     The same index gives the same profile on every machine, in every arm; the tables stay whole numbers.
-    Raises InputError for a profile that states neither a posterior nor an error.
+    Raises InputError for a profile that states neither a posterior nor an error, and beyond the draws it holds.
     """
+    if held := posterior.draws(profile):
+        if index >= held:
+            raise InputError(
+                f"{profile.name}: field 'posterior': holds {held} draws; use profile_draws={held} or fewer"
+            )
+        return posterior.draw(profile, index)
     deviation = _DEVIATION_A_MEAN_ERROR * _stated_error(profile)
     ids = np.arange(len(COMPONENTS), dtype=np.int64)
     normal = portable.normal(_DRAW_SEED, "profile draw", np.int64(index), ids)  # type: ignore[arg-type]

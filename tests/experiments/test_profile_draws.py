@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from fake_runs import Effect, make, tables, write_run
 
-from calibration import catalog, uncertainty
+from calibration import catalog, posterior, uncertainty
 from experiments import calibrated
 from experiments.build import build
 from experiments.calibrated import Draws, with_calibration
@@ -51,7 +51,7 @@ def test_a_draw_is_the_same_everywhere_and_keeps_whole_rising_tables() -> None:
 
 
 def test_draws_have_the_stated_mean_absolute_error() -> None:
-    profile = dataclasses.replace(catalog.open(PROFILE), error={"mape_percent": 10.0}, **_no_posterior())
+    profile = dataclasses.replace(catalog.open(PROFILE), error={"mape_percent": 10.0}, posterior={})
     drawn = [uncertainty.draw(profile, d) for d in range(400)]
     ratios = np.array([d.kv_read_ps_per_token / profile.kv_read_ps_per_token for d in drawn])
     # The mean of 400 |log factors| of mean 0.1 has a standard error of 0.0038.
@@ -59,19 +59,21 @@ def test_draws_have_the_stated_mean_absolute_error() -> None:
     assert abs(np.log(ratios).mean()) < 0.02
 
 
-def _no_posterior() -> dict[str, object]:
-    """Return what empties the posterior of a profile, whichever fields hold it."""
-    return (
-        {"posterior": {}}
-        if "posterior" in {f.name for f in dataclasses.fields(catalog.open(PROFILE))}
-        else {}
-    )
-
-
 def test_a_profile_that_states_no_error_cannot_be_drawn() -> None:
-    profile = dataclasses.replace(catalog.open(PROFILE), error={}, **_no_posterior())
+    profile = dataclasses.replace(catalog.open(PROFILE), error={}, posterior={})
     with pytest.raises(InputError, match=r"error\.mape_percent"):
         uncertainty.draw(profile, 0)
+
+
+def test_a_posterior_is_drawn_from_where_there_is_one() -> None:
+    profile = dataclasses.replace(catalog.open(PROFILE), posterior={})
+    drawn = [uncertainty.scaled(profile, {"kv_read": 900_000 + 100_000 * i}) for i in range(3)]
+    held = dataclasses.replace(profile, posterior=posterior.posterior(profile, drawn, "three made up"))
+    reads = [uncertainty.draw(held, i).kv_read_ps_per_token for i in range(3)]
+    assert np.array(reads) == pytest.approx([d.kv_read_ps_per_token for d in drawn], rel=1e-4)
+    assert "three made up" in uncertainty.source(held)
+    with pytest.raises(InputError, match="holds 3 draws"):
+        uncertainty.draw(held, 3)
 
 
 def test_draws_are_spread_over_seeds_and_paired_across_arms(words: list[str]) -> None:
