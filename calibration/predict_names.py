@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from functools import cache
 
 from calibration import catalog
+from calibration import constants as data
 from calibration.build import build_shape
 from calibration.constants import constants_key
+from calibration.form import price
 from calibration.gpus import GPUS, Gpu
 from calibration.models import ModelShape
 from calibration.predict_models import shape
@@ -66,18 +68,28 @@ def precision(name: str, model: str, checkpoint: ModelShape) -> tuple[str, str]:
 
 
 @cache
-def profile(model: str, system_name: str, precision_name: str, tp: int) -> Named:
-    """Return the committed profile of a case, else one built for it.
+def profile(model: str, system_name: str, precision_name: str, tp: int, pricing: str = "plain") -> Named:
+    """Return the profile of a case: its names read, its kernels priced.
 
+    pricing   "plain": the eight-constant form of the GPU, without the knots that bend it to the kernel tables;
+              "catalogue": the committed profile, else one built as those are. On engines that were measured the
+              plain form is the closer of the two (docs/calibration.md), so tables of cases use it
     Raises InputError where a name is unknown, the GPU lacks the precision, or the model does not fit (with
     the arithmetic).
     """
     g, m = system(system_name), shape(model)
     priced, note = precision(precision_name, model, m)
     notes = (note,) if note else ()
-    constants_key(g, priced)  # refuses a precision the GPU does not multiply in
-    name = f"{g.key}x{tp}--{m.name}--{priced}--vllm"
-    if (catalog.PROFILES / f"{name}.json").is_file():
-        return Named(catalog.open(name), notes)
+    key = constants_key(g, priced)  # refuses a precision the GPU does not multiply in
     built = build_shape(m, g, tp, priced, min_kv_gib=0.25)
-    return Named(built, (*notes, f"no committed profile {name}: built from the constants of {g.key}"))
+    name = f"{g.key}x{tp}--{m.name}--{priced}--vllm"
+    committed = (catalog.PROFILES / f"{name}.json").is_file()
+    if pricing == "catalogue":
+        return Named(catalog.open(name) if committed else built, notes)
+    defaults = data.read("step_cost_defaults")["constants"]
+    if key in defaults:
+        built = price(
+            m.shard(tp), g, priced, data.from_body(defaults[key], key), data.overhead(),
+            timing=str(built.identity["timing"]), provenance=built.provenance, error=built.error,
+        )  # fmt: skip
+    return Named(built, notes if committed else (*notes, f"not in the catalogue: constants of {key}"))

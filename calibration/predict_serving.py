@@ -3,8 +3,8 @@
 Two habits are told apart, because the measured engines differ by more than the kernels do:
 
     sync    the next step is scheduled when the last has ended; the profile's engine time is paid in full
-    async   the next step is scheduled while the last one runs: engine time hides behind the kernels, and a new
-            request joins one step later than it could, which its first token shows
+    async   the next step is scheduled while the last one runs: engine time a sequence hides behind the
+            kernels, and a new request joins one step later than it could, which its first token shows
 
 The constants are in `data/serving_constants.json`, with the rows that each was fitted on (docs/calibration.md).
 """
@@ -35,7 +35,7 @@ class Serving:
 
     http_us             client and HTTP time before the first token
     first_token_steps   steps between the one a request could join and the one it joins, where the engine is busy
-    hidden              whether engine time hides behind the kernels
+    hidden              whether engine time a sequence hides behind the kernels
     fp8_permille        measured over tabulated time of reading an fp8 checkpoint's weights (decode; prefill has none)
     reduce_gb_per_s     bus rate of all-reduces above 8 MiB; 0 leaves the kernel table
     kv8                 whether fp8 checkpoints keep KV in 8 bits
@@ -68,7 +68,8 @@ def served(profile: Profile, how: Serving) -> tuple[Profile, tuple[str, ...]]:
     notes = []
     out = profile
     if how.hidden:
-        out = replace(out, overhead_ps=0, overhead_per_seq_ps=0)
+        # The step's launch stays; what grows with the batch (scheduling, sampling's bookkeeping) is hidden.
+        out = replace(out, overhead_per_seq_ps=0)
         notes.append("assumed: asynchronous scheduling")
     if how.http_us:
         out = replace(out, http_overhead_ps=how.http_us * 1_000_000)

@@ -70,7 +70,16 @@ class Settings:
     engine: tuple[tuple[str, Any], ...] = ()
 
 
-def _habit(settings: Settings, precision: str) -> Habit:
+def engine_of(system_name: str, habit: Habit) -> EngineConfig:
+    """Return the engine options of a case: vLLM's defaults for the GPU, and the habit's prefill budget."""
+    engine = _defaults(system_name)
+    if habit.max_num_batched_tokens is not None:
+        engine = replace(engine, max_num_batched_tokens=habit.max_num_batched_tokens)
+    return engine
+
+
+def habit_of(settings: Settings, precision: str) -> Habit:
+    """Return the habit that a table's settings give a case of this precision."""
     if settings.habit == "auto":
         return HABITS["equal" if precision == "bf16" else "mixed"]
     if settings.habit not in HABITS:
@@ -95,11 +104,8 @@ def predict_case(row: Mapping[str, str], place: str, settings: Settings) -> dict
     """
     tp, isl, osl, concurrency = (_whole(row, name, place) for name in ("tp", "isl", "osl", "concurrency"))
     named = profile(row["model"].strip(), row["system"].strip(), row["precision"].strip(), tp)
-    priced, habit = named.profile, _habit(settings, str(named.profile.identity["precision"]))
-    engine = _defaults(row["system"].strip())
-    if habit.max_num_batched_tokens is not None:
-        engine = replace(engine, max_num_batched_tokens=habit.max_num_batched_tokens)
-    engine = replace(engine, **dict(settings.engine))
+    priced, habit = named.profile, habit_of(settings, str(named.profile.identity["precision"]))
+    engine = replace(engine_of(row["system"].strip(), habit), **dict(settings.engine))
     engine = replace(engine, **_engine_columns(row, place))
     if isl + osl > priced.max_model_len:
         raise InputError(f"{isl} + {osl} tokens exceed the model's {priced.max_model_len}")
