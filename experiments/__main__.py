@@ -20,6 +20,7 @@ COMMANDS = {
     "trace": "export a run for Perfetto or Chrome",
     "bench": "time the simulator",
     "doctor": "check this installation",
+    "train": "fit predictors on recorded workflows, compare them on others, measure what they cost",
     "fuzz": "random workloads, configs, policies and faults against the invariants",
 }
 
@@ -76,6 +77,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise InputError(nearest(words[0], COMMANDS, what="command"))
         if words[:1] == ["fuzz"]:
             return int(importlib.import_module("experiments.fuzz").main(words[1:]))
+        if words[:1] == ["train"]:
+            # Before numpy is loaded: threads that wait for each other make small products slow and sums inexact.
+            for library in ("OPENBLAS", "OMP", "MKL"):
+                os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+            return int(importlib.import_module("experiments.train").main(words[1:]))
         return _dispatch(_parsed(words))
     except InputError as e:
         print(f"error: {e}", file=sys.stderr)

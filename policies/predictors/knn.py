@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from policies.api import HostInfo, Predictor, WorkflowView
-from policies.training import tables
+from policies.api import HostInfo, Predictor, Profile, WorkflowView
+from policies.training import modelfile, tables
 from policies.training.ngrams import START, NgramCounts
 from traces.errors import InputError
 
@@ -97,6 +97,7 @@ class Knn(Predictor[Neighbours]):
         ):  # fmt: skip
             if not low <= getattr(self, name) <= high:
                 raise InputError(f"{name}={getattr(self, name)}, allowed: {low} to {high}")
+        tables.check(self.model)
 
     def files(self) -> tuple[Path, ...]:
         """Return the model's files."""
@@ -124,3 +125,7 @@ class Knn(Predictor[Neighbours]):
         votes = state.vote(workflow.agents, self.neighbours)
         p: NDArray[np.float64] = (votes + 1 / state.width) / (votes.sum(axis=1, keepdims=True) + 1)
         return p.astype(np.float32)
+
+    def cost_ps(self, profile: Profile, workflows: int) -> int:
+        """Return what `train --measure` found for the model, in ps; 0 without one."""
+        return modelfile.cost_ps(self.model, workflows)

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from policies.api import HostInfo, Predictor, WorkflowView
-from policies.training import tables
+from policies.api import HostInfo, Predictor, Profile, WorkflowView
+from policies.training import modelfile, tables
 from policies.training.ngrams import NgramCounts
 from traces.errors import InputError
 
@@ -42,6 +42,7 @@ class Markov(Predictor[NgramCounts]):
             raise InputError(f"order={self.order}, allowed: 1 to 3")
         if not 1 <= self.horizon <= 16:
             raise InputError(f"horizon={self.horizon}, allowed: 1 to 16")
+        tables.check(self.model)
 
     def files(self) -> tuple[Path, ...]:
         """Return the model's files."""
@@ -75,3 +76,7 @@ class Markov(Predictor[NgramCounts]):
             total = row.sum(axis=1, keepdims=True) + distinct
             p = np.where(total > 0, (row + distinct * p) / np.maximum(total, 1), p)
         return p.astype(np.float32)
+
+    def cost_ps(self, profile: Profile, workflows: int) -> int:
+        """Return what `train --measure` found for the model, in ps; 0 without one."""
+        return modelfile.cost_ps(self.model, workflows)

@@ -79,6 +79,14 @@ def load(model: str | Path) -> tuple[Card, Tensors]:
     return card, dict(tensors)
 
 
+def cost_ps(model: str | None, workflows: int) -> int:
+    """Return what the model's card was measured to take for a batch, in ps; 0 without a model or a measurement."""
+    if model is None:
+        return 0
+    cost = load(model)[0].cost_ps
+    return cost.get("batch", 0) + cost.get("workflow", 0) * workflows if cost else 0
+
+
 def encode(tensors: Mapping[str, NDArray[Any]]) -> bytes:
     """Return a safetensors file; names in sorted order, so that equal tensors give equal bytes."""
     header: dict[str, Any] = {}

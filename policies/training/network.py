@@ -167,8 +167,7 @@ class Network(Predictor[Served]):
 
     def cost_ps(self, profile: Profile, workflows: int) -> int:
         """Return what `train --measure` found for a batch of this size, in ps; 0 for a model not measured."""
-        cost = modelfile.load(self._file())[0].cost_ps
-        return cost.get("batch", 0) + cost.get("workflow", 0) * workflows
+        return modelfile.cost_ps(self.model, workflows)
 
     def _file(self) -> str:
         assert self.model is not None

@@ -31,14 +31,18 @@ def files(model: str | None) -> tuple[Path, ...]:
     return modelfile.paths(model) if model is not None else ()
 
 
+def check(model: str | None) -> None:
+    """Raise InputError for a model that is missing, damaged or of another kind; None is no model and fine."""
+    if model is not None:
+        _load(model)
+
+
 def fill_counts(counts: NgramCounts, model: str, agents: tuple[str, ...]) -> None:
     """Count a model's sequences, agents matched by name. Mutates `counts`.
 
     Raises InputError when the model is of another kind, damaged, or does not know an agent of the host.
     """
-    card, content = modelfile.load(model)
-    if card.predictor not in KINDS:
-        raise InputError(f"model={model}: it is a {card.predictor}, expected one of {', '.join(KINDS)}")
+    card, content = _load(model)
     to_host = np.array([*match(card.agents, agents, model), -1], dtype=np.int64)
     ptr, index = content.get("ptr"), content.get("agents")
     if (
@@ -51,6 +55,13 @@ def fill_counts(counts: NgramCounts, model: str, agents: tuple[str, ...]) -> Non
     bounds = ptr.tolist()
     for start, stop in pairwise(bounds):
         counts.add_sequence(tuple(runs[start:stop]))
+
+
+def _load(model: str) -> tuple[modelfile.Card, modelfile.Tensors]:
+    card, content = modelfile.load(model)
+    if card.predictor not in KINDS:
+        raise InputError(f"model={model}: it is a {card.predictor}, expected one of {', '.join(KINDS)}")
+    return card, content
 
 
 def match(known: tuple[str, ...], agents: tuple[str, ...], model: str) -> list[int]:
