@@ -16,6 +16,8 @@ def check_engine(engine: Engine) -> None:
         engine.host_tier.tree.check_integrity()
         assert engine.host_tier.tree.resident_blocks <= engine.host_tier.capacity_blocks
         assert engine.host_tier.tree.protected_blocks == 0
+    if engine.prefetch is not None:
+        engine.prefetch.check()
     assert engine.free_blocks >= 0, f"replica {engine.index}: {engine.free_blocks} free blocks"
     held = context = decoding = 0
     phases = [0] * size

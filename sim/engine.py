@@ -14,7 +14,7 @@ from typing import Any
 
 import simpy
 
-from policies.api import Bucketer, Evictor
+from policies.api import Bucketer, Evictor, Prefetcher
 from policies.costs import Profile
 from policies.views import Access, BatchShape, Forecast, HostInfo, RequestView
 from sim.batch import DecodeBatch
@@ -22,9 +22,11 @@ from sim.clock import PRIORITY_PLAN, PRIORITY_STEP_END, PS_PER_NS, Clock
 from sim.config import EngineConfig
 from sim.kv.paths import PrefixPaths
 from sim.kv.radix import Node, RadixCache
+from sim.kv.readers import Readers
 from sim.kv.tiers import HostTier
 from sim.log import RunLog
 from sim.oracle import RecordedOracle
+from sim.prefetch import Prefetch
 from sim.request import Request
 from sim.speculate import Speculator
 from traces.tables import CACHE_EVENTS, REQUEST_STATUS
@@ -58,6 +60,7 @@ class Engine:
         lone: bool,
         oracle: RecordedOracle | None = None,
         speculator: Speculator | None = None,
+        prefetcher: Prefetcher[Any] | None = None,
         check: Callable[[Engine], None] | None = None,
     ) -> None:
         self.env = env
@@ -90,6 +93,16 @@ class Engine:
         steady = kind.next_deadline is Evictor.next_deadline and kind.shrink is Evictor.shrink
         steady = steady and (oracle is None or lone)  # other replicas change what an oracle says
         self._bulk_evict = not self._radix and steady and host_tier is None
+        self.prefetch: Prefetch | None = None
+        self.readers: Readers | None = None
+        if host_tier is not None and self._caching:
+            prefetches = prefetcher is not None and prefetcher.active()
+            if prefetches or kind.restore is not Evictor.restore:
+                self.readers = Readers(paths)
+            if prefetches:
+                assert prefetcher is not None
+                assert self.readers is not None
+                self.prefetch = Prefetch(self, host_tier, prefetcher, host, self.readers)
         self.bucketer = bucketer
         self._bucket_state = bucketer.new_state(host)
         self._captured = bucketer.plan(host)
@@ -190,14 +203,42 @@ class Engine:
             self._request_plan()
 
     def forecast(self, forecast: Forecast) -> None:
-        """Pass a predictor's forecast to the evictor."""
+        """Pass a predictor's forecast to the evictor and the prefetcher."""
         self._settle(self._steps_begun())
         self.evictor.forecast(self.tree.state, forecast)
+        if self.prefetch is not None:
+            self.prefetch.forecast(forecast)
+            self._cut()
 
     def workflow_finished(self, workflow: int) -> None:
-        """Tell the evictor that no further request of the workflow will come."""
+        """Tell the evictor and the prefetcher that no further request of the workflow will come."""
+        now_ns = self.env.now // PS_PER_NS
         self._settle(self._steps_begun())
-        self.evictor.workflow_finished(self.tree.state, workflow, self.env.now // PS_PER_NS)
+        self.evictor.workflow_finished(self.tree.state, workflow, now_ns)
+        if self.readers is not None:
+            self.readers.finish(workflow)
+        if self.prefetch is not None:
+            self.prefetch.workflow_finished(workflow, now_ns)
+            self._cut()
+
+    def settle_now(self) -> None:
+        """Account the KV of steps begun by now, before something else of this instant moves blocks."""
+        self._settle(self._steps_begun())
+
+    def reconsider(self) -> None:
+        """Something of this instant may change what is planned: end the stretch, or plan if there is none."""
+        if self._timer is not None:
+            self._cut()
+        elif not self._ending:
+            self._request_plan()
+
+    def after(self, delay_ps: int, callback: Callable[[simpy.Event], None]) -> None:
+        """Call back in `delay_ps`, before any step that ends or is planned at that instant."""
+        self._schedule(delay_ps, 0, callback)
+
+    def evict_for_prefetch(self, blocks: int) -> None:
+        """Free at least `blocks` blocks now, in the evictor's order."""
+        self.tree.evict(blocks, self.env.now // PS_PER_NS, self._evicted)
 
     def pause(self) -> None:
         """Stop after the step in progress (fault injection)."""
@@ -326,6 +367,9 @@ class Engine:
             available = self._free_before + self._cached_before
         else:
             self._settle(1)
+            if self.prefetch is not None:
+                shape = BatchShape(seqs, width, seqs + drafted, 0, batch.context_tokens)
+                alone = self.prefetch.plan(shape) or alone
             available = need + self.free_blocks
             self._active_before = self.private_blocks + tree.protected_blocks - need
             self._cached_before = tree.resident_blocks - tree.protected_blocks
@@ -446,6 +490,8 @@ class Engine:
         self.stretches += 1
         self._last_end_ps = self._end_ps if n == self._n else self._time_of(n)
         self.busy_ps += self._last_end_ps - self._start_ps
+        if self.prefetch is not None and not prefill_seqs:
+            self.prefetch.ran(n, self._last_end_ps - self._start_ps)
 
     def _time_of(self, steps: int) -> int:
         """Return when the stretch's first `steps` steps have ended, in ps."""
@@ -571,8 +617,19 @@ class Engine:
             self.log.add(
                 "blocks", (now_ns, self.index, _HIT, node.id, matched, request.workflow, request.stage)
             )
+            if self.prefetch is not None:
+                self.prefetch.used(node)
             if self.host_tier is not None and node.segment >= 0:
                 self.host_tier.on_hit(node.segment, request.stage, matched, self.env.now)
+        if self.readers is not None:
+            stage = request.stage
+            self.readers.read(
+                request.workflow,
+                request.agent,
+                stage,
+                self.paths.prompt_segment[stage],
+                self.paths.prompt_blocks[stage],
+            )
         short = need - self.free_blocks
         if short > 0:
             tree.evict(short, now_ns, self._evicted)
@@ -629,6 +686,7 @@ class Engine:
                 self._publish(
                     request, request.computed_tokens // self._block_tokens, self.env.now // PS_PER_NS
                 )
+                self._restore(request)
                 self.prefilling.append(request)
                 if self._timer is None:
                     self._request_plan()
@@ -637,6 +695,13 @@ class Engine:
 
         self._schedule(ready_ps - self.env.now, 0, arrived)
         return True
+
+    def _restore(self, request: Request) -> None:
+        """Tell the evictor which agents of the workflow had read what was just loaded back."""
+        node, readers = request.node, self.readers
+        if readers is not None and node is not None and node.segment >= 0:
+            accesses = readers.of(request.workflow, node.segment, node.end, self.env.now // PS_PER_NS)
+            self.evictor.restore(self.tree.state, node, accesses)
 
     def _prefilled(self, request: Request, tokens: int) -> None:
         """Account a chunk that ended now; the last one emits a token."""
@@ -709,6 +774,12 @@ class Engine:
     # -- ends ------------------------------------------------------------------------------------------------
 
     def _finish(self, request: Request) -> None:
+        if self.readers is not None:
+            stage = request.stage
+            blocks = min(self.paths.sequence_blocks[stage], request.computed_tokens // self._block_tokens)
+            self.readers.read(
+                request.workflow, request.agent, stage, self.paths.sequence_segment[stage], blocks
+            )
         self._release_kv(request, keep=True)
         del self.running_requests[request.stage]
         if self._speculator is not None:
@@ -802,6 +873,8 @@ class Engine:
 
     def _evict_row(self, node: Node, blocks: int, time_ps: int) -> None:
         self.log.add("blocks", (time_ps // PS_PER_NS, self.index, _EVICT, node.id, blocks, -1, node.stage))
+        if self.prefetch is not None:
+            self.prefetch.evicted(node, blocks)
         if self.host_tier is not None:
             self.host_tier.on_evict(node, time_ps)
 

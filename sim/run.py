@@ -49,6 +49,8 @@ class RunStats:
     simulated_ns: int
     kv_blocks: int
     pcie_bytes: int
+    prefetched_blocks: int = 0
+    prefetched_blocks_used: int = 0
     notes: tuple[str, ...] = ()
 
 
@@ -142,7 +144,7 @@ def _run(
             Engine(
                 env, index, engine, profile, host, policies.evictor, policies.bucketer, paths, kv_blocks,
                 tier, log, done, lone=config.replicas == 1, oracle=oracle, speculator=speculator,
-                check=check_engine if check else None,
+                prefetcher=policies.prefetcher, check=check_engine if check else None,
             )
         )  # fmt: skip
     _schedule_fault(env, config, cluster)
@@ -178,6 +180,8 @@ def _run(
             for e in cluster.engines
             if e.host_tier
         ),
+        prefetched_blocks=sum(e.prefetch.prefetched_blocks for e in cluster.engines if e.prefetch),
+        prefetched_blocks_used=sum(e.prefetch.used_blocks for e in cluster.engines if e.prefetch),
         notes=tuple(notes),
     )
 

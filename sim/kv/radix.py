@@ -23,7 +23,7 @@ class Node:
 
     __slots__ = (
         "block_tokens", "children", "created_ns", "end", "evicted", "id", "identity", "last_access_ns",
-        "parent", "refs", "segment", "stage", "start",
+        "parent", "prefetched", "refs", "segment", "stage", "start",
     )  # fmt: skip
 
     def __init__(
@@ -46,6 +46,7 @@ class Node:
         self.refs = 0  # own pins, plus one for each child with refs
         self.children = 0
         self.evicted = 0  # blocks trimmed so far
+        self.prefetched = False  # and not used since
         self.created_ns = now_ns
         self.last_access_ns = now_ns
         self.block_tokens = block_tokens
@@ -130,6 +131,7 @@ class RadixCache:
             segment = paths.parent[segment]
         upper.created_ns = node.created_ns
         upper.last_access_ns = node.last_access_ns
+        upper.prefetched = node.prefetched
         upper.children = 1
         upper.refs = 1 if node.refs else 0
         node.parent = upper
