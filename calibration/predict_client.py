@@ -55,5 +55,7 @@ class ClosedLoop:
         # Strata of equal size, in a drawn order: the mean is osl however few the requests are.
         half = self.osl * self.spread_permille // 1000
         order = np.argsort(uniform_array(seed, "client output tokens", np.arange(n)), kind="stable")
-        offset = (2 * half * np.arange(n)) // max(n - 1, 1) - half
+        # Both halves alike, so that they cancel to the token.
+        up = (half * np.arange(n, 0, -2)) // max(n, 1)
+        offset = np.concatenate([up[: n // 2], np.zeros(n % 2, dtype=np.int64), -up[: n // 2][::-1]])
         return np.maximum(self.osl + offset[order], 1).astype(np.int32)
