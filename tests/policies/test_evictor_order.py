@@ -293,6 +293,19 @@ def test_arc_counts_what_is_left_of_a_node_that_shrinks() -> None:
     assert (hand.state.t1_tokens, hand.state.t2_tokens, hand.state.b2.tokens) == (0, 0, 48)
 
 
+def test_arc_counts_both_parts_of_a_split_node_in_its_list() -> None:
+    hand = Hand(evictor("arc"))
+    hand.add(identity=1)
+    hand.evict()
+    lower = hand.add(identity=1)  # remembered: in T2 without a hit
+    upper = Node(100, 4)
+    lower.parent, lower.tokens = upper, 12
+    hand.policy.split(hand.state, upper, lower)
+    assert (hand.state.t1_tokens, hand.state.t2_tokens) == (0, 16)
+    hand.evict(last_child=True)
+    assert (hand.state.t1_tokens, hand.state.t2_tokens) == (0, 4)
+
+
 def test_arc_keeps_its_lists_and_ghosts_within_twice_the_cache() -> None:
     capacity = 96
     hand = Hand(evictor("arc"), replace(toy_host(), capacity_tokens=capacity))
@@ -374,8 +387,11 @@ def test_lifecycle_passes_workflows_of_a_removed_child_to_its_parent() -> None:
     for workflow in (3, 4, 5):
         hand.policy.workflow_finished(hand.state, workflow, 0)
     assert hand.victim() is retired  # the parent is active through workflow 2, which read it
-    hand.policy.workflow_finished(hand.state, 2, 0)
-    assert [hand.evict(), hand.evict()] == [parent, retired]  # two workflows ever against three
+    single = hand.add(workflow=6)
+    for workflow in (2, 6):
+        hand.policy.workflow_finished(hand.state, workflow, 0)
+    order = [hand.evict() for _ in range(3)]
+    assert order == [single, parent, retired]  # one workflow ever, two, three
 
 
 def test_lifecycle_retires_the_head_of_a_split_node_too() -> None:
