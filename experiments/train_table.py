@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -59,6 +60,7 @@ def table(options: TrainOptions, workload: Workload, out: Path | None) -> int:
     for size in sizes:
         for name in names:
             steps: list[dict[int, float]] = [{} for _ in range(STEPS)]
+            print(f"{name}, learning from {size} workflows, {len(parts)} splits", file=sys.stderr, flush=True)
             for seed, (learn, _) in parts.items():
                 fit = replace(options.fit, seed=seed, horizon=max(STEPS, options.fit.horizon))
                 got = _fitted_accuracy(name, recorded.take(learn[:size]), fit, tests[seed])
