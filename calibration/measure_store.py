@@ -4,7 +4,7 @@ every reading it finished and the next run goes on from there.
     parts/000017.parquet   one reading: the point, its quantities, every repetition
     machine.json           the machine, its clocks and versions, as they were found
     rows.parquet           median step times, what `python -m calibration fit` reads
-    other.json             host link, graphs: medians by point
+    other.json             host link, graphs, asynchronous steps: medians by point
 """
 
 from __future__ import annotations
@@ -89,14 +89,21 @@ def latest(readings: list[Reading]) -> dict[str, Reading]:
 
 
 def step_rows(readings: list[Reading], source: str) -> StepRows | None:
-    """Return the median step of every point that is a step (all pieces but E and F); None without any."""
+    """Return the median step of every point that is a step as `rows` means it; None without any.
+
+    Left out: copies and graphs, and steps of asynchronous scheduling, whose wall time hides a part of the engine's:
+    how much it hides is what `other.json` says, beside the sync step of the same batch. The HTTP round trip is
+    measured without an engine; an idle row has one, so the fixed time of the engine is added to it where both are known.
+    """
     rows = []
+    fixed_ns = _engine_fixed_ns(readings)
     for reading in latest(readings).values():
         p = reading.point
-        if p.kind not in STEP_KINDS:
+        if not _fitted(p) or (p.kind == "idle" and fixed_ns is None):
             continue
         for quantity, times in sorted(reading.values.items()):
             median, spread = summary(times)
+            median += (fixed_ns or 0) if p.kind == "idle" else 0
             rows.append(
                 {
                     "kind": p.kind, "batch": p.batch, "new_tokens": p.new_tokens,
@@ -119,7 +126,7 @@ def write_results(store: MeasurementStore, source: str) -> dict[str, int]:
     counts: dict[str, int] = {}
     for key, reading in sorted(latest(readings).items()):
         counts[reading.point.piece] = counts.get(reading.point.piece, 0) + 1
-        if reading.point.kind not in STEP_KINDS:
+        if not _fitted(reading.point) or reading.point.kind == "idle":
             medians = {
                 q: dict(zip(("median", "mad"), summary(v), strict=True)) for q, v in reading.values.items()
             }
@@ -138,6 +145,23 @@ def summary(values: list[int]) -> tuple[int, int]:
     array = np.asarray(values, dtype=np.float64)
     median = float(np.median(array))
     return round(median), round(float(np.median(np.abs(array - median))))
+
+
+def _engine_fixed_ns(readings: list[Reading]) -> int | None:
+    """Return what a sync step of one sequence takes beyond its kernels, ns; None where one of the two is missing."""
+    by_shape: dict[str, int] = {}
+    for r in latest(readings).values():
+        p = r.point
+        if (p.kind, p.batch, p.context_tokens) == ("decode", 1, 256) and p.mode in ("", "sync"):
+            for quantity, times in r.values.items():
+                by_shape[quantity] = summary(times)[0]
+    if set(by_shape) != {"step", "engine"}:
+        return None
+    return max(by_shape["engine"] - by_shape["step"], 0)
+
+
+def _fitted(point: Point) -> bool:
+    return point.kind in STEP_KINDS and point.mode != "async"
 
 
 def _read(path: Path) -> Reading:

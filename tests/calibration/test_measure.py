@@ -41,11 +41,13 @@ def test_every_point_of_the_plan_is_measured_once_and_rows_state_it(tmp_path: Pa
     points = plan.points("full", "ABCDEF")
     assert len({p.key for p in points}) == len(points) == outcome.measured
     rows = read_rows(tmp_path / "rows.parquet")
-    steps = [p for p in points if p.kind not in ("copy", "graph")]
+    steps = [p for p in points if p.kind not in ("copy", "graph") and p.mode != "async"]
     assert len(rows) == len(steps)
     by_source = dict(zip(rows.source, range(len(rows)), strict=True))
     bare = replace(backend.profile, overhead_ps=0, overhead_per_seq_ps=0)
     for point in steps:
+        if point.kind == "idle":
+            continue
         i = by_source[f"fake {point.key}"]
         if rows.scope[i] == "kernel" and point.kind != "verify":
             # What the row says of the step prices to the time that was measured.
@@ -54,7 +56,12 @@ def test_every_point_of_the_plan_is_measured_once_and_rows_state_it(tmp_path: Pa
             )
             assert rows.time_ns[i] == pytest.approx(price / 1000, rel=1e-6)
     other = json.loads((tmp_path / "other.json").read_text())
-    assert len(other) == len(points) - len(steps)
+    assert sum("mode=async" in key for key in other) == 5
+    assert len(other) == len(points) - len(steps) + 1  # the HTTP round trip is in both
+    idle = int(np.flatnonzero(rows.kind == "idle")[0])
+    engine_ps = backend.profile.overhead_ps + backend.profile.overhead_per_seq_ps
+    http_ns = max(backend.profile.http_overhead_ps // 1000, 1000)
+    assert rows.time_ns[idle] == pytest.approx(http_ns + engine_ps / 1000, rel=1e-4)
     machine = json.loads((tmp_path / "machine.json").read_text())
     assert machine["backend"].startswith("fake")
 
