@@ -23,7 +23,7 @@ from sim.config import EngineConfig, LoadConfig, SimConfig
 from sim.log import MemorySink
 from sim.run import simulate
 from traces.errors import InputError
-from traces.metrics import itl_ms
+from traces.metrics import FINISHED, REJECTED, itl_ms
 from traces.quantiles import Sample
 from traces.runlog import from_tables
 from traces.schema import Workload
@@ -142,7 +142,7 @@ def predict(
     released, finished, status, tokens = log.columns(
         "requests", "released_ns", "finished_ns", "status", "output_tokens"
     )
-    done = status == 0
+    done = status == FINISHED
     if not done.any():
         reasons = sorted(set(tables["requests"]["reason"].to_pylist()))
         raise InputError(f"{profile.name}: no request could be served: {', '.join(reasons)}")
@@ -152,7 +152,7 @@ def predict(
         profile=profile.name,
         requests=len(status),
         completed=int(done.sum()),
-        rejected=int((status == 1).sum()),
+        rejected=int((status == REJECTED).sum()),
         duration_s=duration_s,
         ttft_ms=_figures(Sample(latency.ttft_ms[~np.isnan(latency.ttft_ms)])),
         tpot_ms=_figures(Sample(latency.tpot_ms[~np.isnan(latency.tpot_ms)])),

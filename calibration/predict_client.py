@@ -58,4 +58,5 @@ class ClosedLoop:
         # Both halves alike, so that they cancel to the token.
         up = (half * np.arange(n, 0, -2)) // max(n, 1)
         offset = np.concatenate([up[: n // 2], np.zeros(n % 2, dtype=np.int64), -up[: n // 2][::-1]])
-        return np.maximum(self.osl + offset[order], 1).astype(np.int32)
+        lengths: NDArray[np.int32] = np.maximum(self.osl + offset[order], 1).astype(np.int32)
+        return lengths

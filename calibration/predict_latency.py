@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from calibration.predict_serving import Serving
 from policies.costs import Profile
+from traces.metrics import FINISHED
 from traces.runlog import RunLog
 
 Floats = NDArray[np.float64]
@@ -34,11 +35,11 @@ def request_latencies(log: RunLog, profile: Profile, how: Serving) -> Latencies:
     A request that finds the engine at work joins `how.first_token_steps` steps late. The length of such a
     step is its own mean time per token: the steps it decodes in are those that were running about it.
     """
-    stage, released, first, finished, tokens = log.columns(
-        "requests", "stage", "released_ns", "first_token_ns", "finished_ns", "output_tokens"
+    stage, released, first, finished, tokens, status = log.columns(
+        "requests", "stage", "released_ns", "first_token_ns", "finished_ns", "output_tokens", "status"
     )
     nan = np.full(len(stage), np.nan)
-    ended = finished >= 0
+    ended = status == FINISHED
     tpot = np.where(ended & (tokens >= 2), (finished - first) / 1e6 / np.maximum(tokens - 1, 1), nan)
     before = profile.http_overhead_ps / 1e9 + how.first_token_steps * np.where(
         _busy(released, finished), np.nan_to_num(tpot), 0.0

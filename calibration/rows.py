@@ -116,7 +116,7 @@ def from_frame(table: pd.DataFrame, source: str | Path) -> StepRows:
                 f"{at(source, int(line) + 2, name)}: {nearest(values[line], allowed, what=name)}"
             )
         columns[name] = values
-    columns["source"] = table["source"].fillna("").astype(str).to_numpy(dtype=np.str_)
+    columns["source"] = table["source"].astype(object).fillna("").astype(str).to_numpy(dtype=np.str_)
     rows = StepRows(**columns)
     busy = rows.kind != "idle"
     _refuse(source, "batch", busy & (rows.batch < 1), rows.batch, "at least 1")

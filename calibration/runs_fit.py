@@ -82,7 +82,7 @@ def calibrate(
     best: tuple[float, Calibrated] | None = None
     for name in scheduling:
         found = _calibrate(run, profile, engine, name, fitted)
-        loss = float(np.nanmean(np.abs(_residuals(run, found.after, fitted))))
+        loss = _loss(run, found.after, fitted)
         if best is None or loss < best[0]:
             best = loss, found
     if best is None:
@@ -160,9 +160,24 @@ def _residuals(run: MeasuredRun, seen: Latencies, fitted: NDArray[np.bool_]) -> 
     return np.concatenate(out)
 
 
+def _first_tokens(run: MeasuredRun, seen: Latencies, fitted: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return the fitted requests whose first token hardly queued: the quicker half by the replay, bool[N]."""
+    known = fitted & np.isfinite(run.ttft_ms) & (run.ttft_ms > 0) & np.isfinite(seen.ttft_ms)
+    if not known.any():
+        return known
+    return np.asarray(known & (seen.ttft_ms <= np.median(seen.ttft_ms[known])))
+
+
 def _client_ms(run: MeasuredRun, seen: Latencies, fitted: NDArray[np.bool_], http_ms: float) -> float:
     """Return the client's time: the median of what first tokens take beyond the engine, where none queued."""
-    gap = (run.ttft_ms - seen.ttft_ms)[fitted & np.isfinite(run.ttft_ms) & np.isfinite(seen.ttft_ms)]
-    if gap.size < _MIN_REQUESTS:
+    quick = _first_tokens(run, seen, fitted)
+    if quick.sum() < _MIN_REQUESTS // 2:
         return http_ms
-    return float(np.clip(http_ms + np.quantile(gap, 0.25), 0.0, _MAX_HTTP_MS))
+    return float(np.clip(http_ms + np.median((run.ttft_ms - seen.ttft_ms)[quick]), 0.0, _MAX_HTTP_MS))
+
+
+def _loss(run: MeasuredRun, seen: Latencies, fitted: NDArray[np.bool_]) -> float:
+    """Return the mean absolute log error of tokens and ends, and of first tokens that did not queue."""
+    quick = _first_tokens(run, seen, fitted)
+    first = np.abs(np.log(seen.ttft_ms[quick] / run.ttft_ms[quick])).mean() if quick.any() else 0.0
+    return float(np.nanmean(np.abs(_residuals(run, seen, fitted))) + first)

@@ -13,6 +13,7 @@ from calibration.stats import absolute_error
 from policies.costs import Profile
 from sim.config import EngineConfig
 from traces.errors import InputError
+from traces.metrics import FINISHED
 from traces.runlog import from_tables
 
 Floats = NDArray[np.float64]
@@ -33,8 +34,10 @@ def replay(
     log = from_tables(tables)
     seen = request_latencies(log, priced, how)
     order = np.argsort(seen.stage, kind="stable")
-    finished, released, tokens = log.columns("requests", "finished_ns", "released_ns", "output_tokens")
-    done = finished >= 0
+    finished, released, tokens, status = log.columns(
+        "requests", "finished_ns", "released_ns", "output_tokens", "status"
+    )
+    done = status == FINISHED
     if 2 * int(done.sum()) < len(run):
         raise InputError(
             f"{run.name}: {len(run) - int(done.sum())} of {len(run)} requests are refused by the engine options"
