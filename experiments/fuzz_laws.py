@@ -15,7 +15,8 @@ from traces.tables import CACHE_EVENTS, REQUEST_STATUS
 
 Tables = dict[str, pa.Table]
 _FINISHED, _REJECTED = REQUEST_STATUS.index("finished"), REQUEST_STATUS.index("rejected")
-_INSERT, _EVICT = CACHE_EVENTS.index("insert"), CACHE_EVENTS.index("evict")
+_ENTER = [CACHE_EVENTS.index(event) for event in ("insert", "prefetch")]
+_EVICT = CACHE_EVENTS.index("evict")
 
 
 def check_log(world: World, stats: RunStats, tables: Tables) -> None:
@@ -90,12 +91,16 @@ def check_steps(world: World, stats: RunStats, tables: Tables) -> None:
 def check_cache(world: World, tables: Tables) -> None:
     """Nothing leaves the cache that had not entered it."""
     b = _columns(tables["blocks"])
-    assert (b["blocks"][(b["event"] == _INSERT) | (b["event"] == _EVICT)] > 0).all(), "an event of no blocks"
+    assert (b["blocks"][np.isin(b["event"], _ENTER) | (b["event"] == _EVICT)] > 0).all(), (
+        "an event of no blocks"
+    )
     for replica in range(world.config.replicas):
         mine = b["replica"] == replica
         time, event, blocks = b["time_ns"][mine], b["event"][mine], b["blocks"][mine]
         assert (time[1:] >= time[:-1]).all(), "cache events out of order"
-        resident = np.where(event == _INSERT, blocks, 0).sum() - np.where(event == _EVICT, blocks, 0).sum()
+        resident = (
+            np.where(np.isin(event, _ENTER), blocks, 0).sum() - np.where(event == _EVICT, blocks, 0).sum()
+        )
         assert resident >= 0, "more blocks left the cache than entered it"
         if world.config.engine.prefix_cache == "radix":  # whole leaves leave at once, so the rows are exact
             assert resident <= world.kv_blocks, "more blocks are cached than there are"
