@@ -45,7 +45,12 @@ def _list(args: argparse.Namespace) -> None:
 
 
 def _show(args: argparse.Namespace) -> None:
-    print(describe(catalog.open(args.profile)))
+    profile = catalog.open(args.profile)
+    if args.plot is not None:
+        from calibration.show_plot import write_plot
+
+        write_plot(profile, args.plot)
+    print(describe(profile))
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -79,12 +84,15 @@ def _parser() -> argparse.ArgumentParser:
     build = commands.add_parser("build", help="write every profile of the catalogue")
     build.add_argument("--out", type=Path, default=catalog.PROFILES)
     build.add_argument(
-        "--keep-fit", action="store_true", help="price from the committed fit instead of fitting the rows again"
+        "--keep-fit",
+        action="store_true",
+        help="price from the committed fit instead of fitting the rows again",
     )
     build.set_defaults(run=_build)
     commands.add_parser("list", help="print the names of the committed profiles").set_defaults(run=_list)
     show = commands.add_parser("show", help="print what a profile knows, from where, how wrong")
     show.add_argument("profile", help="a profile's name or file")
+    show.add_argument("--plot", type=Path, metavar="FILE", help="also draw its curves: .svg, .png or .pdf")
     show.set_defaults(run=_show)
     check = commands.add_parser("check", help="errors of the form against a table of steps")
     check.add_argument("--rows", type=Path, required=True)
@@ -95,7 +103,16 @@ def _parser() -> argparse.ArgumentParser:
     overhead = commands.add_parser("overhead", help="fit engine overhead to serving measurements")
     overhead.add_argument("--rows", type=Path, default=data.DATA / "serving.csv")
     overhead.set_defaults(run=_overhead)
-    for module in ("predict_cli", "validate_cli", "measure_cli", "memory_cli", "sensitivity_cli"):
+    for module in (
+        "fit_cli",
+        "study_cli",
+        "predict_cli",
+        "validate_cli",
+        "evaluation_cli",
+        "measure_cli",
+        "memory_cli",
+        "sensitivity_cli",
+    ):
         import_module(f"calibration.{module}").add_parser(commands)
     for command in (check, operations, overhead):
         command.add_argument(

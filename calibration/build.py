@@ -9,10 +9,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from calibration import constants as data
 from calibration import fit_tables
+from calibration.engine_draws import overhead_draw
 from calibration.errors import stated_error
 from calibration.form import price
 from calibration.gpus import Gpu, gpu
@@ -22,7 +21,6 @@ from calibration.models import ModelShape, Shard, model
 from calibration.posterior import posterior
 from policies.costs import Profile
 from sim.config import EngineConfig
-from traces import portable
 from traces.errors import InputError
 
 GPUS = ("H200", "H100", "A100", "RTX4090", "A6000")
@@ -92,7 +90,7 @@ def build_shape(
     shard = shape.shard(tp)
     provenance = _provenance(g, tp, key, fitted, moe=shape.experts > 0)
     profile = price(
-        shard, g, precision, data.constants(key), data.overhead(),
+        shard, g, precision, data.constants(key, tp), data.overhead(),
         timing="kernel tables" if fitted else "roofline",
         provenance=provenance,
         error=stated_error(g, shape.name, precision, tp, moe=shape.experts > 0, roofline=not fitted),
@@ -114,7 +112,9 @@ def _with_uncertainty(profile: Profile, shard: Shard, g: Gpu, key: str) -> Profi
     found = data.read("kernel_fit")["keys"][key]
     precision = str(profile.identity["precision"])
     drawn = []
-    for i, body in enumerate(found["draws"]):
+    by_tp = found["draws"]
+    size = data.size_of(by_tp, shard.tp)
+    for i, body in enumerate(by_tp[size]):
         drawn.append(
             price(
                 shard, g, precision, data.from_fit(body), overhead_draw(i), timing="", provenance={}, error={},
@@ -122,20 +122,10 @@ def _with_uncertainty(profile: Profile, shard: Shard, g: Gpu, key: str) -> Profi
             )
         )  # fmt: skip
     source = (
-        "resampled models of the kernel tables, plus the effect of one that the fit had not seen; engine "
+        f"resampled models of the kernel tables, plus the effect of one not fitted at TP {size}; engine "
         "overhead lognormal around the fitted constants (deviation 0.5 a step, 0.3 a sequence)"
     )
     return replace(profile, posterior=posterior(profile, drawn, source), bands=found["bands"])
-
-
-def overhead_draw(index: int) -> data.Overhead:
-    """Return draw `index` of vLLM's overhead: public engines differ by these factors (docs/adr/0005)."""
-    o = data.overhead()
-    ids = np.arange(2, dtype=np.int64)
-    step, seq = portable.exp(
-        np.array([0.5, 0.3]) * portable.normal(0, "engine overhead", np.full_like(ids, index), ids)
-    )
-    return data.Overhead(o.fixed_us * float(step), o.seq_us * float(seq), o.source)
 
 
 def refit() -> None:
@@ -182,12 +172,17 @@ def _provenance(g: Gpu, tp: int, key: str, fitted: bool, *, moe: bool) -> dict[s
     return {
         "command": "python -m calibration build",
         "constants": key,
-        "sources": {f"calibration/data/{name}": _digest(name) for name in _SOURCES},
+        "sources": profile_digests(),
         "step_costs": data.read(table)["provenance"]["from" if table != "kernel_fit" else "rows"],
         "overhead": data.overhead().source,
         "datasheet": g.title,
         "notes": notes,
     }
+
+
+def profile_digests() -> dict[str, str]:
+    """Return the first 16 hex digits of the digest of every data file that prices depend on."""
+    return {f"calibration/data/{name}": _digest(name) for name in _SOURCES}
 
 
 def _all_reduce_note(g: Gpu) -> str:

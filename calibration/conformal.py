@@ -1,8 +1,9 @@
 """Split-conformal intervals of a step's time: quantiles of measured / predicted on steps the fit has not seen.
 
-With n unseen steps, the next one from the same population falls between the chosen order statistics with at least
-the stated probability, whatever the errors' distribution (Vovk et al.; the finite-sample ranks below). Steps beyond
-the range that was measured get the quantiles of steps that lay beyond the range of another fit.
+With n unseen steps, the next one from the same population falls between their order statistics of ranks
+(n + 1)·tail and (n + 1)·(1 - tail) with the stated probability, whatever the errors' distribution (Vovk et al.). A
+kind of step with fewer than 19 unseen rows takes the quantiles of all kinds together. Steps beyond the range that
+was measured get the quantiles of steps that lay beyond the range of another fit.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 COVERAGE = 0.9
 SCALE = 10_000
+FEWEST = 19  # with fewer, no order statistic lies at 5 %
 
 
 def quantiles(ratios: NDArray[np.float64], coverage: float = COVERAGE) -> tuple[int, int]:
@@ -28,11 +30,12 @@ def quantiles(ratios: NDArray[np.float64], coverage: float = COVERAGE) -> tuple[
     ordered = np.sort(np.asarray(ratios, dtype=np.float64))
     n = ordered.size
     tail = (1 - coverage) / 2
-    low, high = int((n + 1) * tail) - 1, ceil((n + 1) * (1 - tail)) - 1
-    if low < 0 or high >= n:
+    if (n + 1) * tail < 1:
         spread = (ordered[-1] - ordered[0]) / 2
         return max(int(np.floor((ordered[0] - spread) * SCALE)), 0), ceil((ordered[-1] + spread) * SCALE)
-    return int(np.floor(ordered[low] * SCALE)), ceil(ordered[high] * SCALE)
+    # Between two order statistics along the straight line: with tens of ratios their steps are percents of coverage.
+    low, high = np.interp([(n + 1) * tail - 1, (n + 1) * (1 - tail) - 1], np.arange(n), ordered)
+    return int(np.floor(low * SCALE)), ceil(high * SCALE)
 
 
 def bands(
@@ -50,10 +53,18 @@ def bands(
         "coverage_percent": round(100 * COVERAGE),
         "scale": SCALE,
         "limits": dict(limits),
-        "in_range": {k: list(quantiles(v)) for k, v in sorted(inside.items()) if v.size},
-        "out_of_range": {k: list(quantiles(v)) for k, v in sorted(outside.items()) if v.size},
+        "in_range": _by_kind(inside),
+        "out_of_range": _by_kind(outside),
         "how": how,
     }
+
+
+def _by_kind(parts: Mapping[str, NDArray[np.float64]]) -> dict[str, list[int]]:
+    known = {k: v for k, v in sorted(parts.items()) if v.size}
+    if not known:
+        return {}
+    together = np.concatenate(list(known.values()))
+    return {k: list(quantiles(v if v.size >= FEWEST else together)) for k, v in known.items()}
 
 
 def interval_ps(

@@ -57,10 +57,23 @@ def read(name: str) -> dict[str, Any]:
     return body
 
 
-def constants(key: str) -> Constants:
-    """Return the constants under `key`, e.g. "h200_sxm:bf16"."""
+def constants(key: str, tp: int = 1) -> Constants:
+    """Return the constants under `key`, e.g. "h200_sxm:bf16", for models over `tp` GPUs.
+
+    Where kernel tables were fitted there is a set a TP size: smaller shards run less efficiently. A size that was
+    not measured takes the next larger one, or the largest.
+    """
     fitted = read("kernel_fit")["keys"]
-    return from_fit(fitted[key]["constants"]) if key in fitted else from_body(_all_constants()[key], key)
+    if key not in fitted:
+        return from_body(_all_constants()[key], key)
+    by_tp = fitted[key]["constants"]
+    return from_fit(by_tp[size_of(by_tp, tp)])
+
+
+def size_of(by_tp: Mapping[str, Any], tp: int) -> str:
+    """Return the key of `by_tp` that stands for `tp`: the smallest at least as large, else the largest."""
+    larger = [size for size in by_tp if int(size) >= tp]
+    return min(larger, key=int) if larger else max(by_tp, key=int)
 
 
 def from_body(c: Mapping[str, Any], key: str) -> Constants:

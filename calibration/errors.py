@@ -43,7 +43,7 @@ def _step_error(
     own = [name for name in checks if name.startswith(gpu.key + "x") and name.endswith(f"--{precision}")]
     if gpu.tables and own and not roofline:
         kinds = checks[own[0]]
-        return {**_worst(kinds), "how": f"composed steps of {own[0]}, the fitted rows", "by_kind": kinds}
+        return {**worst(kinds), "how": f"composed steps of {own[0]}, the fitted rows", "by_kind": kinds}
     # A datasheet roofline: the constants of one GPU carried to others, where that could be checked.
     carried = [
         kind for name, kinds in checks.items() if not name.startswith("RTX4090") for kind in kinds.values()
@@ -64,10 +64,10 @@ def _held_out(found: dict[str, Any], model: str, tp: int) -> dict[str, Any]:
     if size != tp:
         how += f"; tp={tp} was not measured: tp={size}'s error"
     if own:
-        return {**_worst(own), "how": how, "by_kind": own}
+        return {**worst(own), "how": how, "by_kind": own}
     several = [sizes[str(size)] for _, sizes in sorted(by_model.items()) if str(size) in sizes]
     kinds = {k: _pooled([s[k] for s in several]) for k in sorted(several[0])}
-    return {**_worst(kinds), "how": how, "by_kind": kinds}
+    return {**worst(kinds), "how": how, "by_kind": kinds}
 
 
 def _pooled(errors: list[dict[str, float]]) -> dict[str, float]:
@@ -80,5 +80,6 @@ def _pooled(errors: list[dict[str, float]]) -> dict[str, float]:
     }
 
 
-def _worst(kinds: dict[str, dict[str, float]]) -> dict[str, float]:
+def worst(kinds: dict[str, dict[str, float]]) -> dict[str, float]:
+    """Return the headline of errors by kind of step: the largest of each, since a workload may be of that kind."""
     return {f: max(k[f] for k in kinds.values()) for f in ("mape_percent", "p95_percent")}

@@ -81,7 +81,7 @@ def fit(t: Terms, prior: Prior, *, iterations: int = 40) -> Estimate:
             if damping > 1e6:
                 break
         if i in (3, 6, 10):
-            noise = _noise(best.residuals)
+            noise = _noise(best)
             best = _state(best.x, t, noise, prior)
     return best
 
@@ -91,7 +91,10 @@ def reweighted(e: Estimate, row_weights: Floats, prior_shift: Floats) -> Floats:
     `prior_shift`, float64[20], higher: one Gauss-Newton step from the optimum."""
     w = e.weights * row_weights / e.noise**2
     ridge = 1 / e.prior.width**2
-    normal = (e.slopes * w[:, None]).T @ e.slopes + np.diag(ridge)
+    # The curvature of the Student-t loss, which is less than its weight says: an outlier holds nothing in place.
+    square = (e.residuals / e.noise) ** 2 / _TAIL
+    curvature = w * np.maximum((1 - square) / (1 + square), 0.0)
+    normal = (e.slopes * curvature[:, None]).T @ e.slopes + np.diag(ridge)
     pull = e.slopes.T @ (w * e.residuals) + ridge * (e.x - e.prior.mean - prior_shift)
     return _clipped(e.x - np.linalg.solve(normal, pull), e.prior)
 
@@ -124,6 +127,11 @@ def _step(e: Estimate, ladder: Terms, damping: float) -> Floats:
     return step
 
 
+def falls(x: Floats, t: Terms) -> bool:
+    """Whether the token curve of parameters `x`, float64[20], falls between two knots for the shards of `t`."""
+    return bool((_falls(x, _ladder(t))[0] > 0).any())
+
+
 def _ladder(t: Terms) -> Terms:
     """The token-dependent part of the largest reads in `t` at the knots: where a fall would show."""
     i = int(np.argmax(t.reads))
@@ -151,9 +159,22 @@ def _falls(x: Floats, ladder: Terms) -> tuple[Floats, Floats]:
     ) / _MONOTONE
 
 
-def _noise(residuals: Floats) -> float:
-    """Scale of the bulk of the residuals, outliers left out of account."""
-    return max(1.4826 * float(np.median(np.abs(residuals))), _NOISE_FLOOR)
+def decided(e: Estimate) -> float:
+    """Return how many parameters the rows decide rather than the prior: 0 to 20, the trace of the hat matrix."""
+    w = e.weights / e.noise**2
+    information = (e.slopes * w[:, None]).T @ e.slopes
+    return float(np.trace(np.linalg.solve(information + np.diag(1 / e.prior.width**2), information)))
+
+
+def spread_of_fit(e: Estimate) -> float:
+    """Return how much larger the errors of new rows are than the residuals: sqrt(N / (N - decided)), at most 2."""
+    n = e.residuals.size
+    return float(np.sqrt(n / max(n - decided(e), n / 4)))
+
+
+def _noise(e: Estimate) -> float:
+    """Scale of the bulk of the residuals, outliers left out of account, corrected for the parameters they decided."""
+    return max(1.4826 * float(np.median(np.abs(e.residuals))) * spread_of_fit(e), _NOISE_FLOOR)
 
 
 def _clipped(x: Floats, prior: Prior) -> Floats:

@@ -99,20 +99,22 @@ def _key(key: str) -> dict[str, Any]:
     parts = clusters(key)
     tables, precision = key.split(":")
     prior = default_prior(start(key), widen=2.0)
-    use = [fitted_rows(c.rows, precision) for c in parts]
-    everything = fit(joined([c.terms.where(u) for c, u in zip(parts, use, strict=True)]), prior)
-    constants, _, _ = split(everything.x, key)
+    everything = fit(_joined(parts, precision), prior)
+    sizes = sorted({c.tp for c in parts})
+    of_size = {tp: fit(_joined(_sized(parts, tp), precision), default_prior(everything.x)) for tp in sizes}
     errors: dict[str, Any] = {}
     inside: dict[str, list[Floats]] = {}
     outside: dict[str, list[Floats]] = {}
-    effects = []
+    effects: dict[int, list[Floats]] = {tp: [] for tp in sizes}
     for name in sorted({c.model for c in parts}):
-        others = [(c.terms, u, _near(c.rows)) for c, u in zip(parts, use, strict=True) if c.model != name]
-        pooled = fit(joined([t.where(u) for t, u, _ in others]), prior)
-        near = fit(joined([t.where(u & n) for t, u, n in others]), prior)
+        others = [c for c in parts if c.model != name]
+        pooled = default_prior(fit(_joined(others, precision), prior).x)
+        near = default_prior(fit(_joined(others, precision, near=True), prior).x)
         for c in (c for c in parts if c.model == name):
-            ratio = c.terms.seconds / price(pooled.x, c.terms)[0]
-            far_ratio = c.terms.seconds / price(near.x, c.terms)[0]
+            x = fit(_joined(_sized(others, c.tp), precision), pooled).x
+            near_x = fit(_joined(_sized(others, c.tp), precision, near=True), near).x
+            ratio = c.terms.seconds / price(x, c.terms)[0]
+            far_ratio = c.terms.seconds / price(near_x, c.terms)[0]
             kinds = {str(k): c.rows.kind == k for k in np.unique(c.rows.kind)}
             errors.setdefault(name, {})[str(c.tp)] = {
                 k: absolute_error(1 / ratio[mask] - 1) for k, mask in kinds.items()
@@ -122,10 +124,9 @@ def _key(key: str) -> dict[str, Any]:
                 outside.setdefault(k, []).append(far_ratio[mask & ~_near(c.rows)])
             curve = verify_curve(tables, name, precision) if c.tp == 1 else None
             if curve is not None:
-                got = price(pooled.x, curve.terms(model(name).shard(1), precision))[0]
+                got = price(x, curve.terms(model(name).shard(1), precision))[0]
                 errors[name][str(c.tp)]["verify"] = absolute_error(got / got[0] / curve.times_one() - 1)
-            own = c.terms.where(fitted_rows(c.rows, precision))
-            effects.append(fit(own, default_prior(pooled.x)).x - pooled.x)
+            effects[c.tp].append(fit(_joined([c], precision), default_prior(x)).x - x)
     limits = {
         "tokens": max(int(c.rows.tokens.max()) for c in parts),
         "context_tokens": max(
@@ -134,23 +135,51 @@ def _key(key: str) -> dict[str, Any]:
     }
     how = "unseen models of the kernel tables; out of range: steps over 2,048 tokens or 8,192 of context"
     return {
-        "constants": asdict(constants) | {"noise_percent": round(100 * everything.noise, 2)},
+        "noise_percent": round(100 * everything.noise, 2),
+        "constants": {str(tp): asdict(split(e.x, key)[0]) for tp, e in of_size.items()},
         "errors": errors,
         "bands": conformal.bands(_stacked(inside), _stacked(outside), limits, how),
-        "draws": [asdict(split(x, key)[0]) for x in _draws(everything, use, np.array(effects))],
+        "draws": {
+            str(tp): [
+                asdict(split(x, key)[0])
+                for x in _draws(e, _owners(_sized(parts, tp), precision), tp, np.array(effects[tp]))
+            ]
+            for tp, e in of_size.items()
+        },
     }
 
 
-def _draws(e: Estimate, use: list[NDArray[np.bool_]], effects: Floats) -> list[Floats]:
-    """The fit with resampled models, plus the effect of one model that it had not seen."""
-    owner = np.concatenate([np.full(int(u.sum()), i) for i, u in enumerate(use)])
+def _sized(parts: list[Cluster], tp: int) -> list[Cluster]:
+    return [c for c in parts if c.tp == tp]
+
+
+def _kept(c: Cluster, precision: str, near: bool) -> NDArray[np.bool_]:
+    return fitted_rows(c.rows, precision) & (_near(c.rows) | (not near))
+
+
+def _joined(parts: list[Cluster], precision: str, *, near: bool = False) -> Terms:
+    """The rows of `parts` that enter a fit; `near`: those in the range that the out-of-range band is judged from."""
+    return joined([c.terms.where(_kept(c, precision, near)) for c in parts])
+
+
+def _owners(parts: list[Cluster], precision: str) -> NDArray[np.int64]:
+    counts = [int(fitted_rows(c.rows, precision).sum()) for c in parts]
+    return np.repeat(np.arange(len(parts), dtype=np.int64), counts)
+
+
+def _draws(e: Estimate, owner: NDArray[np.int64], tp: int, effects: Floats) -> list[Floats]:
+    """The fit with resampled models, plus the effect of a model that it had not seen at this TP size: normal, with
+    the mean and the covariance of the effects, float64[M, 20], of the models that were left out in turn."""
+    centre = effects.mean(axis=0)
     out = []
     for b in range(DRAWS):
-        ids = np.arange(len(use), dtype=np.int64)
+        ids = np.arange(len(effects), dtype=np.int64)
         shares = portable.exponential(_SEED, "table bootstrap", np.full_like(ids, b), ids)
         shares /= shares.mean()
         moved = reweighted(e, shares[owner], np.zeros(len(NAMES)))
-        out.append(np.maximum(moved + effects[b % len(effects)], _floor()))
+        normal = portable.normal(_SEED, f"table effect {tp}", np.full_like(ids, b), ids)
+        effect = centre + normal @ (effects - centre) / np.sqrt(max(len(effects) - 1, 1))
+        out.append(np.maximum(moved + effect, _floor()))
     return out
 
 

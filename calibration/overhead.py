@@ -32,7 +32,7 @@ _FIXED_US, _SEQ_US = (200.0, 1500.0), (0.0, 60.0)
 def kernel_profile(gpu_key: str, model_name: str, precision: str, tp: int) -> Profile:
     """Return a profile without engine overhead."""
     g = gpu(gpu_key)
-    c = data.constants(data.constants_key(g, precision))
+    c = data.constants(data.constants_key(g, precision), tp)
     shard = model(model_name).shard(tp)
     return price(
         shard, g, precision, c, data.Overhead(0.0, 0.0, "none"), timing="roofline", provenance={}, error={}
