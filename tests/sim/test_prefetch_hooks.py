@@ -1,0 +1,306 @@
+"""Prefetching in the simulator: fast-forward stays exact, the books add up, and prefetched blocks are used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from policies.api import Evictor, Predictor, Prefetcher
+from policies.costs import Profile
+from policies.predictors.oracle import OracleForecast
+from policies.registry import PolicySet, load
+from sim.engine import Engine
+from sim.kv.paths import PrefixPaths
+from sim.kv.radix import Node
+from sim.kv.readers import Readers
+from sim.run import RunStats
+from sim.worlds import Dice, World, flat_profile, random_world
+from traces.builder import WorkloadBuilder
+from traces.schema import StageKind
+from traces.tables import CACHE_EVENTS
+
+PREFETCH, INSERT, EVICT = (CACHE_EVENTS.index(e) for e in ("prefetch", "insert", "evict"))
+
+
+def with_prefetch(seed: int) -> World:
+    """Return the random world of a seed with a host tier, forecasts, and something that prefetches."""
+    world, dice = random_world(seed), Dice(seed, "prefetch")
+    prefetcher = dice.pick("conservative", "aggressive")
+    options: dict[str, Any] = {"access": dice.pick("literal", "inherit")}
+    if prefetcher == "aggressive":
+        options |= {"rho": dice.pick(0.1, 0.5, 1.0), "limit": dice.pick("outstanding", "call")}
+    evictor = dice.pick(
+        "lookahead", "lookahead", "lifecycle", "lru", "kvflow", "continuum", "sieve", "s3_fifo"
+    )
+    policies = replace(
+        world.policies,
+        evictor=cast("Evictor[Any]", load("evictors", evictor)),
+        prefetcher=cast("Prefetcher[Any]", load("prefetchers", prefetcher, options)),
+        predictor=cast("Predictor[Any]", load("predictors", dice.pick("oracle", "markov", "uniform"))),
+    )
+    config = world.config
+    cache = config.engine.prefix_cache if config.engine.prefix_cache != "none" else "radix"
+    config = replace(
+        config,
+        engine=replace(config.engine, prefix_cache=cache),
+        host_tier=replace(
+            config.host_tier, ratio=dice.pick(0.5, 2.0, 8.0), load_back=dice.pick("predicted", "never")
+        ),
+    )
+    profile = replace(world.profile, pcie_bytes_per_s=dice.pick(10**7, 10**8, 10**9))
+    # Small beside what the world was drawn for, so that prefixes do go to the host.
+    blocks = max(4, world.kv_blocks // dice.pick(1, 1, 2))
+    return replace(world, policies=policies, config=config, profile=profile, kv_blocks=blocks)
+
+
+@dataclass(frozen=True)
+class Slow(OracleForecast):
+    """The truth, late: forecasts arrive in the middle of stretches, when nothing else happens."""
+
+    cost_ms: int = 7
+
+    def cost_ps(self, profile: Profile, workflows: int) -> int:
+        return self.cost_ms * 10**9
+
+
+def dense_world(seed: int) -> World:
+    """Return agents that take turns on growing prefixes with pauses between, in a pool that holds some of them.
+
+    Retired space appears while nothing else happens (workflows end with a tool), forecasts come late, and a step's
+    link volume is a fraction of a run, at times less than a block.
+    """
+    dice = Dice(seed, "dense")
+    builder = WorkloadBuilder("dense", hash_block_tokens=16)
+    for w in range(8 + dice.below(6)):
+        builder.workflow(f"w{w}")
+        units = [10_000 * (w + 1) + k for k in range(8 + dice.below(25))]
+        previous: list[int] = []
+        for _ in range(2 + dice.below(4)):
+            prompt = np.array(units, dtype=np.uint64)
+            output = dice.pick(1, 20, 200, 400)
+            agent = f"agent-{dice.below(3)}"
+            previous = [
+                builder.llm(16 * len(units), output, parents=previous, agent=agent, prompt_units=prompt)
+            ]
+            pause_ns = dice.pick(10_000_000, 80_000_000, 400_000_000)
+            previous = [builder.delay(StageKind.TOOL, pause_ns, parents=previous)]
+            units += [10_000 * (w + 1) + 1000 + len(units) + k for k in range(dice.below(4))]
+    profile = flat_profile(
+        2_000_000_000,
+        linear_tokens=(1, 64),
+        linear_ps=(2 * 10**9, 2 * 10**9 + 63 * 10**7),
+        kv_read_ps_per_token=dice.pick(0, 3_000_000),
+        pcie_bytes_per_s=dice.pick(7 * 10**6, 4 * 10**7, 4 * 10**8),
+    )
+    world = random_world(seed)
+    engine = replace(
+        world.config.engine, block_tokens=16, max_num_seqs=8, max_num_batched_tokens=512, max_model_len=10_000,
+        prefix_cache=dice.pick("radix", "block_hash"), queue="fcfs", watermark_blocks_ratio=0.0,
+    )  # fmt: skip
+    config = replace(
+        world.config,
+        engine=engine,
+        replicas=dice.pick(1, 1, 2),
+        load=replace(world.config.load, loop="closed", concurrency=4 + dice.below(5), horizon_s=None),
+        host_tier=replace(world.config.host_tier, ratio=4.0, write="write_through", load_back="never"),
+        fault=replace(world.config.fault, pause_for_s=0.0),
+    )
+    prefetcher = dice.pick("conservative", "conservative", "aggressive")
+    options: dict[str, Any] = {"access": dice.pick("literal", "inherit")}
+    if prefetcher == "aggressive":
+        options["rho"] = dice.pick(0.05, 0.3)
+    policies = PolicySet(
+        evictor=cast(
+            "Evictor[Any]", load("evictors", dice.pick("lookahead", "lookahead", "lifecycle", "lru"))
+        ),
+        router=world.policies.router,
+        predictor=Slow(cost_ms=dice.pick(0, 7, 23)),
+        prefetcher=cast("Prefetcher[Any]", load("prefetchers", prefetcher, options)),
+    )
+    return World(builder.build(), profile, config, policies, 100 + dice.below(150))
+
+
+SEEDS = range(-60, 60)  # negative: dense worlds
+
+
+def world_of(seed: int) -> World:
+    return with_prefetch(seed) if seed >= 0 else dense_world(-seed)
+
+
+@cache
+def result(seed: int) -> tuple[RunStats, dict[str, pa.Table]]:
+    return world_of(seed).run(check=True)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_fast_forward_writes_the_log_of_single_steps_while_prefetching(seed: int) -> None:
+    fast_stats, fast = result(seed)
+    slow_stats, slow = world_of(seed).run(fast_forward=False, check=True)
+    for name in fast:
+        assert fast[name].equals(slow[name]), name
+    assert fast_stats.steps == slow_stats.steps
+    assert fast_stats.prefetched_blocks == slow_stats.prefetched_blocks
+    assert fast_stats.prefetched_blocks_used == slow_stats.prefetched_blocks_used
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_was_copied_arrived_or_was_dropped_and_what_was_used_had_arrived(seed: int) -> None:
+    stats, tables = result(seed)
+    decisions = tables["decisions"].to_pylist()
+    count = {
+        action: sum(d["value"] for d in decisions if d["family"] == "prefetchers" and d["action"] == action)
+        for action in ("copy", "drop", "used")
+    }
+    events, blocks = tables["blocks"]["event"].to_numpy(), tables["blocks"]["blocks"].to_numpy()
+    arrived = int(blocks[events == PREFETCH].sum())
+    assert stats.prefetched_blocks == arrived
+    assert stats.prefetched_blocks_used == count["used"] <= arrived
+    assert arrived + count["drop"] <= count["copy"]  # a run that HBM got part of meanwhile brings the rest
+    resident = blocks[(events == INSERT) | (events == PREFETCH)].sum() - blocks[events == EVICT].sum()
+    assert resident >= 0
+
+
+def test_the_random_worlds_do_prefetch_and_fast_forward() -> None:
+    stats = [result(seed)[0] for seed in SEEDS]
+    prefetched = sum(s.prefetched_blocks for s in stats)
+    assert sum(s.prefetched_blocks > 0 for s in stats) > len(stats) // 3
+    assert 0 < sum(s.prefetched_blocks_used for s in stats) < prefetched
+    assert float(np.mean([s.fast_forward_ratio for s in stats])) > 0.2
+    assert sum(d["action"] == "drop" for seed in SEEDS for d in result(seed)[1]["decisions"].to_pylist()) > 0
+
+
+def retry_world(prefetcher: str, *, infinite: bool = False, **options: object) -> World:
+    """Return agents that come back to a long prefix of their own after a pause, in a pool that holds half of them."""
+    builder = WorkloadBuilder("retry", hash_block_tokens=16)
+    for w in range(12):
+        builder.workflow(f"w{w}")
+        units = [1000 * (w + 1) + k for k in range(40)]
+        previous: list[int] = []
+        for _ in range(5):
+            previous = [
+                builder.llm(
+                    len(units) * 16,
+                    40,
+                    parents=previous,
+                    agent="solver",
+                    prompt_units=np.array(units, dtype=np.uint64),
+                )
+            ]
+            previous = [builder.delay(StageKind.TOOL, 150_000_000, parents=previous)]
+            units = [*units, 900_000 + 1000 * w + len(units)]
+        builder.llm(16, 300, parents=previous, agent="writer")
+    workload = builder.build()
+    profile = flat_profile(
+        5_000_000_000,
+        linear_tokens=(1, 64),
+        linear_ps=(5 * 10**9, 5 * 10**9 + 63 * 10**8),
+        pcie_bytes_per_s=2 * 10**8,
+    )
+    base = random_world(0)
+    engine = replace(
+        base.config.engine, block_tokens=16, max_num_seqs=16, max_num_batched_tokens=512, max_model_len=10_000,
+        prefix_cache="radix", queue="fcfs", watermark_blocks_ratio=0.0,
+    )  # fmt: skip
+    config = replace(
+        base.config,
+        engine=engine,
+        replicas=1,
+        load=replace(base.config.load, loop="closed", concurrency=8, horizon_s=None),
+        host_tier=replace(base.config.host_tier, ratio=8.0, write="write_through", load_back="never"),
+        fault=replace(base.config.fault, pause_for_s=0.0),
+    )
+    policies = PolicySet(
+        evictor=cast("Evictor[Any]", load("evictors", "lookahead")),
+        predictor=cast("Predictor[Any]", load("predictors", "oracle")),
+        prefetcher=cast("Prefetcher[Any]", load("prefetchers", prefetcher, options)),
+    )
+    return World(workload, profile, config, policies, 4000 if infinite else 200)
+
+
+def gpu_hits(tables: dict[str, pa.Table]) -> int:
+    return int(tables["requests"]["gpu_hit_tokens"].to_numpy().sum())
+
+
+def test_prefetched_prefixes_are_hit_in_hbm() -> None:
+    without = retry_world("none").run(check=True)[1]
+    stats, tables = retry_world("conservative").run(check=True)
+    assert stats.prefetched_blocks_used > 0
+    assert gpu_hits(tables) > gpu_hits(without)
+
+
+def test_conservative_prefetch_displaces_no_active_node_and_aggressive_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    active: dict[str, list[int]] = {"conservative": [], "aggressive": []}
+    evict = Engine.evict_for_prefetch
+    name = ""
+
+    def spy(engine: Engine, blocks: int) -> None:
+        victim = engine.evictor.next_victim(engine.tree.state, engine.env.now // 1000)
+        assert victim is not None
+        active[name].append(not engine.evictor.retired(engine.tree.state, victim))
+        evict(engine, blocks)
+
+    monkeypatch.setattr(Engine, "evict_for_prefetch", spy)
+    for name in active:
+        retry_world(name).run()
+    assert active["conservative"]
+    assert not any(active["conservative"])
+    assert any(active["aggressive"])
+
+
+@pytest.mark.parametrize("rho", [0.05, 0.2, 0.5])
+def test_no_active_node_is_displaced_beyond_rho(rho: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    displaced = []
+    evict, size = Engine.evict_for_prefetch, 16
+
+    def spy(engine: Engine, blocks: int) -> None:
+        victim = engine.evictor.next_victim(engine.tree.state, engine.env.now // 1000)
+        assert isinstance(victim, Node)
+        if not engine.evictor.retired(engine.tree.state, victim):
+            assert engine.prefetch is not None
+            displaced.append(victim.end - victim.start + engine.prefetch.outstanding_blocks)
+        evict(engine, blocks)
+
+    monkeypatch.setattr(Engine, "evict_for_prefetch", spy)
+    world = retry_world("aggressive", rho=rho)
+    world.run()
+    limit = int(rho * world.kv_blocks * size) // size
+    assert max(displaced) <= limit
+    assert displaced
+
+
+def test_with_room_for_all_prefetching_changes_nothing() -> None:
+    without = retry_world("none", infinite=True).run()[1]
+    for name in ("conservative", "aggressive"):
+        stats, tables = retry_world(name, infinite=True).run()
+        assert stats.prefetched_blocks == 0
+        for table in tables:
+            assert tables[table].equals(without[table]), table
+
+
+def test_a_path_that_continues_another_replaces_it_and_ends_with_its_workflow() -> None:
+    workload = retry_world("none").workload
+    paths = PrefixPaths(workload, 16)
+    readers = Readers(paths)
+    stages = [
+        int(s)
+        for s in np.flatnonzero(workload.stage_workflow == 0)
+        if workload.stage_kind[s] == StageKind.LLM
+    ]
+    first, last = stages[0], stages[4]
+    for stage in (first, last):
+        readers.read(0, 0, stage, paths.prompt_segment[stage], paths.prompt_blocks[stage])
+    assert [p[2:] for p in readers.paths()] == [(paths.prompt_segment[last], paths.prompt_blocks[last])]
+    segment = paths.prompt_segment[last]
+    assert [a.agent for a in readers.of(0, segment, 10, 5)] == [0]
+    assert readers.of(0, segment, paths.prompt_blocks[last] + 1, 5) == []
+    assert readers.of(1, segment, 10, 5) == []
+    readers.finish(0)
+    assert not readers.active(0)
+    assert list(readers.paths()) == []
