@@ -26,7 +26,7 @@ from policies.registry import name_of
 from sim.run import RunStats
 from sim.worlds import World
 from traces.errors import InputError
-from traces.tables import REQUEST_STATUS
+from traces.tables import CACHE_EVENTS, REQUEST_STATUS
 
 WORLD_LIMIT_S = 120
 _MOST_FAILURES = 20
@@ -129,6 +129,8 @@ def world_features(world: World, stats: RunStats, tables: Tables) -> set[str]:
         f"evictor={name_of(policies.evictor)}",
         f"router={name_of(policies.router)}",
         f"bucketer={name_of(policies.bucketer)}",
+        f"predictor={name_of(policies.predictor)}",
+        f"prefetcher={name_of(policies.prefetcher)}",
         f"prefix_cache={config.engine.prefix_cache}",
         f"queue={config.engine.queue}",
         f"loop={config.load.loop}",
@@ -163,6 +165,8 @@ def world_features(world: World, stats: RunStats, tables: Tables) -> set[str]:
     ):
         if pc.sum(requests[column]).as_py():
             out.add(f"seen: {column}")
+    if CACHE_EVENTS.index("prefetch") in tables["blocks"]["event"].to_pylist():
+        out.add("seen: prefetching")
     if REQUEST_STATUS.index("rejected") in requests["status"].to_pylist():
         out.add("seen: rejection")
     return out
