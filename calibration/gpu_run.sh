@@ -5,10 +5,11 @@
 #   OUT=results MODEL=Qwen3-8B GPU=H200 bash calibration/gpu_run.sh
 #   bash calibration/gpu_run.sh --dry-run        # CPU: the same chain on simulated times, and on torch if it is there
 #
-# Environment: OUT (./gpu_run), MODEL, GPU (the datasheet's key), BACKEND (torch), BUDGET_S (280), PYTHON.
+# Environment: OUT (./gpu_run), MODEL, GPU (the datasheet's key), BACKEND (torch), PYTHON, BUDGET_S (240; the rest of
+# the five minutes makes the model and fits).
 set -euo pipefail
 cd "$(dirname "$0")/.."
-OUT=${OUT:-gpu_run} MODEL=${MODEL:-Qwen3-8B} GPU=${GPU:-H200} BACKEND=${BACKEND:-torch} BUDGET_S=${BUDGET_S:-280}
+OUT=${OUT:-gpu_run} MODEL=${MODEL:-Qwen3-8B} GPU=${GPU:-H200} BACKEND=${BACKEND:-torch} BUDGET_S=${BUDGET_S:-240}
 PYTHON=${PYTHON:-python3}
 calibration() { "$PYTHON" -m calibration "$@"; }
 

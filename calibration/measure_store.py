@@ -93,7 +93,7 @@ def step_rows(readings: list[Reading], source: str) -> StepRows | None:
 
     Left out: copies and graphs, and steps of asynchronous scheduling, whose wall time hides a part of the engine's:
     how much it hides is what `other.json` says, beside the sync step of the same batch. The HTTP round trip is
-    measured without an engine; an idle row has one, so the fixed time of the engine is added to it where both are known.
+    measured without an engine; an idle row has one, so the engine's fixed time is added to it where both are known.
     """
     rows = []
     fixed_ns = _engine_fixed_ns(readings)

@@ -93,13 +93,14 @@ class TorchBackend:
         return None
 
     def measure(self, point: Point, repetitions: int) -> dict[str, list[int]]:
-        """Return quantity -> repetitions; raises Unmeasurable where the device runs out of memory."""
+        """Return quantity -> repetitions; raises Unmeasurable where the device cannot (out of memory, no kernel)."""
         try:
             with self.torch.inference_mode():
                 return self._measure(point, repetitions)
-        except self.torch.OutOfMemoryError as e:
+        except RuntimeError as e:
+            # Torch's own errors are RuntimeErrors; a capture that failed leaves memory behind.
             self.timing.forget()
-            raise Unmeasurable(f"out of device memory: {str(e).splitlines()[0]}") from None
+            raise Unmeasurable(str(e).splitlines()[0]) from None
 
     def run(self, run: RunPoint, budget: Limit) -> RunResult:
         """Run the loop on measured steps; decode steps replay graphs that are kept, chunks are launched."""
