@@ -57,10 +57,10 @@ def prior_of(target: Target) -> Prior:
 
 def fit_profile(rows: StepRows, target: Target, provenance: dict[str, Any]) -> Profile:
     """Return the profile that measured rows give; raises InputError where there are fewer than ten rows with work."""
+    prior = prior_of(target)
     working = rows.kind != "idle"
     if int(working.sum()) < FEWEST_ROWS:
         raise InputError(f"{int(working.sum())} rows with work: a fit needs at least {FEWEST_ROWS}")
-    prior = prior_of(target)
     found = regime(rows, target.shard, target.gpu, target.precision, prior)
     t = terms(rows, target.shard, target.gpu, target.precision, found.read_factor)
     estimate = fit(t, prior)
@@ -143,9 +143,8 @@ def _priced(x: Floats, target: Target, rows: StepRows, draw: int | None) -> Prof
 
 def _constants(e: Estimate, target: Target) -> dict[str, Any]:
     """The fitted parameters beside their prior, for the reader."""
-    fitted, before = (np.exp(v) for v in (e.x, e.prior.mean))
-    plain = [name in PLAIN for name in NAMES]
-    fitted, before = np.where(plain, e.x, fitted), np.where(plain, e.prior.mean, before)
+    plain = np.array([name in PLAIN for name in NAMES])
+    fitted, before = (np.where(plain, v, np.exp(np.where(plain, 0.0, v))) for v in (e.x, e.prior.mean))
     return {
         name: {"fitted": round(float(a), 4), "prior": round(float(b), 4)}
         for name, a, b in zip(NAMES, fitted, before, strict=True)

@@ -80,7 +80,7 @@ def start(key: str) -> Floats:
 
 def report() -> dict[str, Any]:
     """Fit every key; return the body of `data/kernel_fit.json`."""
-    found = {key: _key(key) for key in keys()}
+    found = {key: fit_key(key) for key in keys()}
     return {
         "provenance": {
             "rows": "calibration/data/kernel_steps.parquet: kernel sums composed from the tables of "
@@ -95,7 +95,8 @@ def report() -> dict[str, Any]:
     }
 
 
-def _key(key: str) -> dict[str, Any]:
+def fit_key(key: str) -> dict[str, Any]:
+    """Return the object of one key in `data/kernel_fit.json`: constants and draws by TP size, errors, bands."""
     parts = clusters(key)
     tables, precision = key.split(":")
     prior = default_prior(start(key), widen=2.0)

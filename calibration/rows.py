@@ -113,7 +113,7 @@ def from_frame(table: pd.DataFrame, source: str | Path) -> StepRows:
         values = table[name].astype(str).to_numpy(dtype=np.str_)
         for line in np.flatnonzero(~np.isin(values, allowed))[:1]:
             raise InputError(
-                f"{at(source, int(line) + 2, name)}: {nearest(values[line], allowed, what=name)}"
+                f"{at(source, int(line) + 2, name)}: {nearest(str(values[line]), allowed, what=name)}"
             )
         columns[name] = values
     columns["source"] = table["source"].astype(object).fillna("").astype(str).to_numpy(dtype=np.str_)

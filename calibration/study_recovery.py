@@ -96,7 +96,7 @@ def recovery(
     prior = prior_of(target)
     rows = planned()
     blank = terms(rows, target.shard, target.gpu, target.precision)
-    kernel = np.array([not (n.startswith("engine") or n.startswith("client")) for n in NAMES])
+    kernel = np.array([not n.startswith(("engine", "client")) for n in NAMES])
     prior = Prior(np.where(kernel, prior.mean, 0.0), prior.width)
     columns = ["kind", "batch", "new_tokens", "context_tokens", "prefix_tokens"]
     probe_rows = from_frame(pd.DataFrame(list(PROBES.values()), columns=columns).assign(time_ns=1), "probes")

@@ -87,7 +87,7 @@ def test_every_possible_cell_is_committed_and_nothing_else() -> None:
     built = set()
     for cell in build.cells():
         try:
-            built.add(build.build(cell).name)
+            built.add(build.build(cell, uncertainty=False).name)
         except InputError as e:
             assert "does not fit" in str(e)  # noqa: PT017 (the other branch is the common one)
     assert built == set(NAMES)
@@ -112,7 +112,8 @@ def test_a_bigger_group_reads_weights_faster_and_holds_fewer_bytes_a_gpu() -> No
     assert two.kv_bytes_per_token * 2 == one.kv_bytes_per_token
     assert one.weight_bytes / 2 <= two.weight_bytes < one.weight_bytes * 0.51
     assert one.linear_ps_at(1) / 2 < two.linear_ps_at(1) < one.linear_ps_at(1)
-    assert two.attention_as_per_pair * 2 == pytest.approx(one.attention_as_per_pair, rel=1e-9)
+    # Half the heads; efficiency is fitted a TP size, so not exactly half the price.
+    assert two.attention_as_per_pair * 2 == pytest.approx(one.attention_as_per_pair, rel=0.1)
 
 
 def test_names_parts_and_find_agree() -> None:
