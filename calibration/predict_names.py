@@ -9,7 +9,7 @@ from functools import cache
 from calibration import catalog
 from calibration import constants as data
 from calibration.build import build_shape
-from calibration.constants import constants_key
+from calibration.constants import Overhead, constants_key
 from calibration.form import price
 from calibration.gpus import GPUS, Gpu
 from calibration.models import ModelShape
@@ -87,9 +87,15 @@ def profile(model: str, system_name: str, precision_name: str, tp: int, pricing:
     if pricing == "catalogue":
         return Named(catalog.open(name) if committed else built, notes)
     defaults = data.read("step_cost_defaults")["constants"]
-    if key in defaults:
-        built = price(
-            m.shard(tp), g, priced, data.from_body(defaults[key], key), data.overhead(),
-            timing=str(built.identity["timing"]), provenance=built.provenance, error=built.error,
-        )  # fmt: skip
+    constants = data.from_body(defaults[key], key) if key in defaults else data.constants(key)
+    built = price(
+        m.shard(tp), g, priced, constants, plain_overhead(),
+        timing=str(built.identity["timing"]), provenance=built.provenance, error=built.error,
+    )  # fmt: skip
     return Named(built, notes if committed else (*notes, f"not in the catalogue: constants of {key}"))
+
+
+def plain_overhead() -> Overhead:
+    """Return the engine time that goes with the plain form: fitted beside it, since one takes up the other's error."""
+    c = data.read("serving_constants")["constants"]
+    return Overhead(c["step_us"], c["seq_us"], "calibration/data/serving_constants.json")
