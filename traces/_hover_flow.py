@@ -125,7 +125,7 @@ class _Flow:
 
     def llm(self, agent: str, prompt: Text, lengths: Sequence[int]) -> tuple[int, int]:
         """Add an LLM call; return its output as a part for later prompts."""
-        output_tokens = _from_quantiles(lengths, self._draw("output"))
+        output_tokens = from_quantiles(lengths, self._draw("output"))
         output = (draws.bits(0, "hover/output", self._key, self._calls) >> 1, output_tokens)
         block = self._builder.hash_block_tokens
         self._last = [
@@ -145,7 +145,7 @@ class _Flow:
         """Add retrieval of a title and its reading; return the reader's note."""
         wait_ns = retriever_ns(self._draw("retriever"))
         self._last = [self._builder.delay(StageKind.TOOL, wait_ns, parents=self._last, agent="retriever")]
-        passage_tokens = _from_quantiles(PASSAGE_TOKENS, draws.bits(0, "hover/passage", title))
+        passage_tokens = from_quantiles(PASSAGE_TOKENS, draws.bits(0, "hover/passage", title))
         passage = (draws.bits(0, "hover/title", title) >> 1, passage_tokens)
         return self.llm("reader", self.system("reader").with_(passage, about, *history), STEP_TOKENS)
 
@@ -162,7 +162,7 @@ def retriever_ns(bits: int) -> int:
     raise AssertionError("quantiles end at 1000")
 
 
-def _from_quantiles(quantiles: Sequence[int], bits: int) -> int:
+def from_quantiles(quantiles: Sequence[int], bits: int) -> int:
     """Return a whole number interpolated between evenly spaced quantiles at 64 random bits."""
     at, rest = divmod((bits >> 32) * (len(quantiles) - 1), 1 << 32)
     return quantiles[at] + ((quantiles[at + 1] - quantiles[at]) * rest >> 32)

@@ -14,15 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from traces._hover_flow import Claim, Recipe, add_workflow
+from traces._hover_team import add_team_workflow
 from traces._records import get, head_of, load_json, source_files, wanted
+from traces._team import Team, in_part
 from traces.builder import WorkloadBuilder
-from traces.errors import InputError, at
+from traces.errors import InputError, at, nearest
 from traces.schema import Workload
 
 SOURCE = "hover-nlp/hover, data/hover/ (claims over Wikipedia articles, from HotpotQA)"
 LICENCE = "repository MIT; claims derive from HotpotQA (CC BY-SA 4.0)"
 SUFFIXES = (".json", ".json.gz")
 BYTES_PER_TOKEN = (444, 100)  # of the claims, in cl100k: 4.44
+FLOWS = ("chain", "team")
+TEST_PER_MILLE = 300
 
 
 def read(
@@ -32,12 +36,18 @@ def read(
     block_tokens: int = 16,
     system_tokens: int = 512,
     max_loops: int = 3,
+    flow: str = "chain",
+    context: str = "shared",
+    part: str = "all",
     only: Path | None = None,
 ) -> Workload:
     """Return the workload of a HoVer file, or of every `*.json[.gz]` below a folder; one workflow a claim.
 
     seed: of lengths, tool times and loops, which are drawn once, here, and are data from then on.
     system_tokens: length of each agent's system prompt. max_loops: most refinement loops a claim.
+    flow: chain (prompts made for each agent) or team (all agents read one transcript, `traces/_hover_team.py`);
+    context: what a team's prompts share, own or shared (`traces/_team.py`).
+    part: all claims, or train or test, which have no claim in common.
     only: import the claims whose uid is in this text file or `.workload`. Claims left out are counted in
     `provenance["not_imported"]`. Raises InputError "file: field '[3].uid' ...".
     """
@@ -46,6 +56,9 @@ def read(
             raise InputError(f"{name}={value}, expected at least {low}")
     if not 0 <= max_loops <= 8:
         raise InputError(f"max_loops={max_loops}, allowed: 0 to 8")
+    if flow not in FLOWS:
+        raise InputError(nearest(flow, FLOWS, what="flow"))
+    team = Team("hover", system_tokens, context) if flow == "team" else None
     recipe = Recipe(seed=seed, system_tokens=system_tokens, max_loops=max_loops)
     skipped: Counter[str] = Counter()
     names = wanted(only)
@@ -60,6 +73,8 @@ def read(
             claim, text, hops = _claim(record, file, f"[{i}].")
             if names is not None and claim.name not in names:
                 skipped["claim not asked for"] += 1
+            elif not in_part(part, "hover", claim.key, TEST_PER_MILLE):
+                skipped[f"claim outside part {part}"] += 1
             elif not claim.titles:
                 skipped["claim without supporting facts"] += 1
             elif text in seen:
@@ -71,8 +86,13 @@ def read(
     if not claims:
         raise InputError(f"{path}: no claim with supporting facts in it")
     builder = WorkloadBuilder("hover", block_tokens)
-    loops = Counter(add_workflow(builder, claim, recipe) for claim in claims)
-    return builder.build(_provenance(claims, skipped, odd_hops, loops, recipe))
+    loops = Counter(
+        add_workflow(builder, claim, recipe)
+        if team is None
+        else add_team_workflow(builder, claim, recipe, team)
+        for claim in claims
+    )
+    return builder.build(_provenance(claims, skipped, odd_hops, loops, recipe, team))
 
 
 def sniff(path: Path, head: bytes) -> bool:
@@ -100,10 +120,15 @@ def _hash(text: str) -> int:
 
 
 def _provenance(
-    claims: list[Claim], skipped: Counter[str], odd_hops: int, loops: Counter[int], recipe: Recipe
+    claims: list[Claim],
+    skipped: Counter[str],
+    odd_hops: int,
+    loops: Counter[int],
+    recipe: Recipe,
+    team: Team | None,
 ) -> dict[str, Any]:
     hops = Counter(len(c.titles) for c in claims)
-    return {
+    said: dict[str, Any] = {
         "source": SOURCE,
         "licence": LICENCE,
         "format": "hover",
@@ -133,3 +158,10 @@ def _provenance(
         "identity": "system prompt, passage, then private; outputs are identities without tokens",
         "not_imported": dict(sorted(skipped.items())),
     }
+    if team is not None:
+        said["assumed"] |= team.said() | {
+            "workflow": "planner, then searcher, retrieval and reader per title, verifier, loops of refiner,"
+            " searcher, retrieval, reader, verifier, then summarizer; one stage at a time"
+        }
+        said["identity"] = "preamble or system prompt; the rest, outputs included, is private to the workflow"
+    return said
