@@ -35,7 +35,8 @@ _SERVED = frozenset({"oracle"})
 @dataclass(frozen=True)
 class RunStats:
     """What a run came to. `events` are SimPy events processed; `fast_forward_ratio` is the share of steps
-    that were not an event of their own. `notes` say what a reader of the results must know.
+    that were not an event of their own. Prefetched blocks count on arrival, and once as used when a request
+    hits them before they are evicted. `notes` say what a reader of the results must know.
     """
 
     requests: int
@@ -164,6 +165,8 @@ def _run(
     notes = []
     if config.load.think_scale != 1.0:
         notes.append(f"waits scaled by load.think_scale={config.load.think_scale}")
+    if policies.prefetcher.active() and not any(e.prefetch for e in cluster.engines):
+        notes.append("nothing was prefetched: there is no host tier (host_tier.ratio=0) or no prefix cache")
     return RunStats(
         requests=counts["requests"],
         workflows=flow.total,
