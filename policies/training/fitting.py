@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from policies import registry
 from policies.training import modelfile, tables
 from policies.training.network import Network, Sizes
-from policies.training.sequences import Sequences, split, windows
+from policies.training.sequences import Sequences, windows
+from traces import draws
 from traces.errors import InputError, nearest
 
 _WATCHED = 0.15  # of the workflows to learn from: they choose the epoch
@@ -108,7 +109,9 @@ def fitted(predictor: str, sequences: Sequences, config: FitConfig, sizes: Sizes
         ) from None
     network = registry.find("predictors", predictor)
     assert issubclass(network, Network)
-    learn, watch = split(sequences.names, _WATCHED, config.seed, "watched")
+    order = np.argsort(draws.bits_array(config.seed, "watched", np.arange(len(sequences)))).tolist()
+    watched = max(1, round(_WATCHED * len(order)))
+    watch, learn = order[:watched], order[watched:]
     weights: dict[str, NDArray[Any]] = torch_fit.fit(
         network,
         sizes,

@@ -95,18 +95,16 @@ def original(name: str) -> str:
     return head if mark and turn.isdigit() else name
 
 
-def split(
-    names: Sequence[str], held_out: float, seed: int, purpose: str = "held out"
-) -> tuple[list[int], list[int]]:
+def split(names: Sequence[str], held_out: float, seed: int) -> tuple[list[int], list[int]]:
     """Return (rows to learn from, rows held out), each in a drawn order.
 
-    Keyed by (seed, purpose, the workflow's name): the same workflow is on the same side in every file that holds
+    Keyed by (seed, the workflow's name): the same workflow is on the same side in every file that holds
     it, and copies are on the side of their original. Raises InputError where a side would be empty.
     """
     if not 0 < held_out < 1:
         raise InputError(f"held_out={held_out}, allowed: more than 0, less than 1")
     keys = np.array([_key(original(n)) for n in names], dtype=np.int64)
-    luck = draws.uniform_array(seed, purpose, keys) if len(names) else np.zeros(0)
+    luck = draws.uniform_array(seed, "held out", keys) if len(names) else np.zeros(0)
     order = np.argsort(draws.bits_array(seed, "order", keys, np.arange(len(names))), kind="stable").tolist()
     learn = [i for i in order if luck[i] >= held_out]
     test = [i for i in order if luck[i] < held_out]
