@@ -3,7 +3,9 @@
 A choice is made under the profile as it is: the arm with the least mean workflow latency. Then one term of the profile
 is wrong by a factor: under the true costs another arm may be faster. That is a flip where the paired 95 % interval over
 seeds of their log-ratio lies below 0, and the regret is the latency lost by the choice. The expected regret of
-leaving a term unmeasured takes every factor of the grid as equally likely; measuring the term removes it.
+leaving a term unmeasured takes every factor from half to twice as equally likely; measuring the term removes it.
+Where nothing flips there, the swing says which term the choice hangs on most: how far the margin between the choice
+and its closest rival moves. Larger errors (`FAR`) are then tried, for the first that flips at all.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from calibration.uncertainty import PPM
 
 # Factors on one term, in millionths: a quarter of an octave, half of one, and one, both ways.
 FACTORS = (500_000, 707_107, 840_896, 1_189_207, 1_414_214, 2_000_000)
+FAR = (125_000, 250_000, 4_000_000, 8_000_000)
 CONFIDENCE = 0.95
 
 # (case, arm, term, factor, seed) -> mean workflow latency in seconds; the nominal profile is ("", PPM).
@@ -59,7 +62,7 @@ CASES = {
              tokens_max=131_072),
         Case("lmcache-evictors", "lmcache", "H200x1--Qwen3-14B--bf16--vllm", "evictors", _EVICTORS, 60, 16,
              blocks=2_000),
-        Case("hover-evictors", "hover", "H200x1--Qwen3-8B--bf16--vllm", "evictors", _EVICTORS, 200, 32, blocks=1_500),
+        Case("hover-evictors", "hover", "H200x1--Qwen3-8B--bf16--vllm", "evictors", _EVICTORS, 100, 32, blocks=1_000),
         Case("hover-routers", "hover", "H200x1--Qwen3-8B--bf16--vllm", "routers",
              ("round_robin", "least_loaded", "prefix_aware"), 256, 96, replicas=4),
     )
@@ -67,50 +70,49 @@ CASES = {
 
 
 def keys(case: Case, seeds: Sequence[int], factors: Sequence[int] = FACTORS) -> list[Key]:
-    """Return every run that `judge` needs for the case."""
-    worlds = [("", PPM), *[(term, f) for term in TERMS for f in factors]]
+    """Return the runs of the case under each term wrong by each factor; of FACTORS also those of the profile itself."""
+    worlds = [*([("", PPM)] if factors is FACTORS else []), *[(term, f) for term in TERMS for f in factors]]
     return [(case.name, arm, term, f, s) for s in seeds for term, f in worlds for arm in case.arms]
 
 
 def judge(
-    case: Case, latency_s: Mapping[Key, float], seeds: Sequence[int], factors: Sequence[int] = FACTORS
+    case: Case, latency_s: Mapping[Key, float], seeds: Sequence[int], far: Sequence[int] = ()
 ) -> dict[str, Any]:
-    """Return the choice, how sure it is, and for each term its flips, smallest flipping factors and mean regret."""
+    """Return the choice, how sure it is, and for each term its flips, their nearest factors, regret and swing.
+
+    far: factors beyond FACTORS that `latency_s` also holds; they may flip, and count for no regret and no swing.
+    """
 
     def versus(arm: str, base: str, term: str, factor: int) -> tuple[float, float, float]:
-        logs = [
-            math.log(latency_s[case.name, arm, term, factor, s] / latency_s[case.name, base, term, factor, s])
-            for s in seeds
-        ]
-        return interval(logs)
+        pairs = [[latency_s[case.name, a, term, factor, s] for a in (arm, base)] for s in seeds]
+        return interval([math.log(a / b) for a, b in pairs])
 
     mean = {a: math.fsum(latency_s[case.name, a, "", PPM, s] for s in seeds) / len(seeds) for a in case.arms}
     chosen = min(case.arms, key=lambda a: (mean[a], case.arms.index(a)))
     rivals = [a for a in case.arms if a != chosen]
-    # Nominally best and beaten nowhere: the closest rival says by how much.
     margins = {a: versus(a, chosen, "", PPM) for a in rivals}
     closest = min(rivals, key=lambda a: margins[a][0])
     terms: dict[str, Any] = {}
     for term in TERMS:
-        regrets: dict[str, float] = {}
-        flips = []
-        for factor in factors:
-            best = min(rivals, key=lambda a: versus(a, chosen, term, factor)[0])
-            change, _, high = versus(best, chosen, term, factor)
-            flipped = high < 0
-            regrets[_shown(factor)] = 100 * math.expm1(-change) if flipped else 0.0
-            if flipped:
-                flips.append(
-                    {"factor": _shown(factor), "winner": best, "regret_percent": regrets[_shown(factor)]}
-                )
+        under = {f: {a: versus(a, chosen, term, f) for a in rivals} for f in sorted((*FACTORS, *far))}
+        flips: list[dict[str, Any]] = []
+        for factor, changes in under.items():
+            best = min(rivals, key=lambda a: changes[a][0])
+            change, _, high = changes[best]
+            if high < 0:
+                regret = 100 * math.expm1(-change)
+                flips.append({"factor": _shown(factor), "winner": best, "regret_percent": regret})
+        near = {_shown(f) for f in FACTORS}
+        shifts = [under[f][closest][0] - margins[closest][0] for f in FACTORS]
         terms[term] = {
             "flips": flips,
-            "below": _nearest_flip([f for f in factors if f < PPM], flips),
-            "above": _nearest_flip([f for f in factors if f > PPM], flips),
-            "mean_regret_percent": math.fsum(regrets.values()) / len(factors),
+            "below": _nearest_flip([f for f in under if f < PPM], flips),
+            "above": _nearest_flip([f for f in under if f > PPM], flips),
+            "mean_regret_percent": math.fsum(f["regret_percent"] for f in flips if f["factor"] in near)
+            / len(FACTORS),
+            "margin_swing_percent": 100 * (max(shifts) - min(shifts)),
             "measured_by": MEASURED_BY[term],
         }
-    worst = max(TERMS, key=lambda t: terms[t]["mean_regret_percent"])
     return {
         "case": case.name,
         "chosen": chosen,
@@ -119,7 +121,7 @@ def judge(
         "margin_percent": [100 * math.expm1(x) for x in margins[closest]],
         "sure": margins[closest][1] > 0,
         "terms": terms,
-        "measure_first": worst if terms[worst]["mean_regret_percent"] > 0 else None,
+        "measure_first": _first([terms]),
         "seeds": len(seeds),
     }
 
@@ -132,11 +134,11 @@ def overall(judged: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         for term, t in j["terms"].items()
         for f in t["flips"]
     ]
-    saved = {t: math.fsum(j["terms"][t]["mean_regret_percent"] for j in judged) / len(judged) for t in TERMS}
-    first = max(TERMS, key=lambda t: saved[t])
+    tables = [j["terms"] for j in judged]
     body: dict[str, Any] = {
-        "mean_regret_percent": saved,
-        "measure_first": first if saved[first] > 0 else None,
+        "mean_regret_percent": _mean(tables, "mean_regret_percent"),
+        "margin_swing_percent": _mean(tables, "margin_swing_percent"),
+        "measure_first": _first(tables),
         "smallest": None,
     }
     if flips:
@@ -152,6 +154,16 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
     deviation = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1))
     half = float(stdtrit(n - 1, 0.5 + CONFIDENCE / 2)) * deviation / math.sqrt(n)
     return mean, mean - half, mean + half
+
+
+def _first(tables: Sequence[Mapping[str, Any]]) -> str:
+    """Return the term whose measurement saves most regret; where none saves any, the one that moves the margin most."""
+    regret, swing = _mean(tables, "mean_regret_percent"), _mean(tables, "margin_swing_percent")
+    return max(TERMS, key=lambda t: (regret[t], swing[t]))
+
+
+def _mean(tables: Sequence[Mapping[str, Any]], field: str) -> dict[str, float]:
+    return {t: math.fsum(table[t][field] for table in tables) / len(tables) for t in TERMS}
 
 
 def _nearest_flip(side: Sequence[int], flips: Sequence[Mapping[str, Any]]) -> str | None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from calibration import catalog
 from calibration.__main__ import main
 from calibration.bias import TERMS, biased
-from calibration.sensitivity import CASES, FACTORS, Case, Key, interval, judge, keys, overall
+from calibration.sensitivity import CASES, FACTORS, FAR, Case, Key, interval, judge, keys, overall
 from calibration.sensitivity_cli import describe
 from calibration.sensitivity_runs import run_all
 from calibration.uncertainty import PPM
@@ -74,7 +74,6 @@ def test_only_a_win_beyond_the_interval_is_a_flip() -> None:
     assert sure["measure_first"] == "kv_read"
     noisy = judge(TWO, _latency(gain, noise=0.05), SEEDS)
     assert noisy["terms"]["kv_read"]["flips"] == []
-    assert noisy["measure_first"] is None
     assert not noisy["sure"]
 
 
@@ -90,7 +89,21 @@ def test_the_smallest_error_over_all_cases_is_reported_with_its_case() -> None:
     assert "Measure first: decode" in text
     none = judge(TWO, _latency({}), SEEDS)
     assert overall([none])["smallest"] is None
-    assert "No error of one term" in describe({"cases": [none], "overall": overall([none]), "runs": 1})
+    assert "No error of one term that was tried" in describe(
+        {"cases": [none], "overall": overall([none]), "runs": 1}
+    )
+
+
+def test_a_far_error_may_flip_and_counts_for_no_regret() -> None:
+    latency = _latency({("overhead", FACTORS[-1]): 0.01})
+    beyond = {key: (102.0 if key[1] == "a" else 99.0 + 9 * (key[3] < PPM)) for key in keys(TWO, SEEDS, FAR)}
+    found = judge(TWO, latency | beyond, SEEDS, FAR)
+    assert (found["terms"]["decode"]["below"], found["terms"]["decode"]["above"]) == (None, "4")
+    assert found["terms"]["decode"]["mean_regret_percent"] == 0
+    assert found["terms"]["overhead"]["margin_swing_percent"] == pytest.approx(-100 * math.log(0.99))
+    # Nothing is lost within the grid, so the term that moves the margin most comes first.
+    assert found["measure_first"] == "overhead"
+    assert not {k for k in beyond if k[2] == ""}
 
 
 def test_the_interval_is_students() -> None:
