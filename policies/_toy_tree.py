@@ -284,6 +284,11 @@ class ToyTree:
         assert self._evictable.get(victim._id) is victim, (
             f"next_victim named {victim}, which is not evictable now"
         )
+        if not self.policy.retired(self.state, victim):
+            for node in self._evictable.values():
+                assert not self.policy.retired(self.state, node), (
+                    f"next_victim named {victim} while {node}, which retired() gives away, is left"
+                )
         return victim
 
     def _new(self, parent: ToyNode | None, units: tuple[int, ...], now_ns: int) -> ToyNode:

@@ -32,6 +32,8 @@ class KvflowState(ReadersState[ReadersRecord]):
     def distance(self, group: Group) -> int:
         """Return the fewest steps until an agent of the mask runs in the workflow. Fills `steps`."""
         workflow, agents = group
+        if workflow < 0:
+            return FAR + 1
         steps = self.steps.get(workflow)
         if steps is None:
             current = self.current.get(workflow, -1)
@@ -88,7 +90,7 @@ class Kvflow(Evictor[KvflowState]):
     """Evicts the node with the largest steps-to-execution, the minimum over the workflows and agents that read it.
 
     Among equals private suffixes leave before what several workflows share (fixed prompts), deeper paths before
-    shallower ones, then LRU. Agents that cannot run again, and nodes of finished workflows, are infinitely far.
+    shallower ones, then LRU. Agents that cannot run again are infinitely far; nodes of finished workflows beyond.
 
     graph     observed: the graph of transitions seen so far, in any workflow (a step graph derived from the trace;
               KVFlow is given one that clients declare); forecast: what a predictor says about the workflow

@@ -87,6 +87,14 @@ class RemembersTooMuch(Lru):
 
 
 @dataclass(frozen=True)
+class GivesAwayTooMuch(Lru):
+    """Says that small nodes have no value, and lets others go before them."""
+
+    def retired(self, state: LruState, node: CacheNode) -> bool:
+        return node.tokens < 32
+
+
+@dataclass(frozen=True)
 class SharesState(Lru):
     """Counts in the class, so that one cache disturbs another."""
 
@@ -267,6 +275,7 @@ BROKEN: list[tuple[type[Policy[Any]], str]] = [
     (FreesTooSoon, "not evictable now"),
     (GivesUp, "returned None"),
     (RemembersTooMuch, "not evictable now"),
+    (GivesAwayTooMuch, "gives away"),
     (SharesState, "other victims"),
     (OneState, "same LruState twice"),
     (Scans, "cost grows with the cache"),

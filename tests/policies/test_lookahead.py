@@ -92,6 +92,9 @@ class Book:
     def shrink(self, state: Any, node: CacheNode) -> None:
         self.policy.shrink(state, node)
 
+    def retired(self, state: Any, node: CacheNode) -> bool:
+        return self.policy.retired(state, node)
+
     def remove(self, state: Any, node: CacheNode) -> None:
         for book in (self.nodes, self.readers, self.ever):
             del book[node.id]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, cast
@@ -10,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from policies.api import Evictor, Predictor, Prefetcher
+from policies.api import Access, CacheNode, Evictor, Predictor, Prefetcher
 from policies.costs import Profile
+from policies.evictors.lookahead import Lookahead
 from policies.predictors.oracle import OracleForecast
 from policies.registry import PolicySet, load
 from sim.engine import Engine
@@ -273,6 +275,36 @@ def test_no_active_node_is_displaced_beyond_rho(rho: float, monkeypatch: pytest.
     limit = int(rho * world.kv_blocks * size) // size
     assert max(displaced) <= limit
     assert displaced
+
+
+def test_what_is_loaded_back_has_the_readers_it_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Agents alternate on one growing prefix: after a load for one of them the other still counts."""
+    builder = WorkloadBuilder("pair", hash_block_tokens=16)
+    for w in range(10):
+        builder.workflow(f"w{w}")
+        units = [1000 * (w + 1) + k for k in range(40)]
+        previous: list[int] = []
+        for agent in ("a", "b", "a", "b"):
+            prompt = np.array(units, dtype=np.uint64)
+            previous = [builder.llm(16 * len(units), 20, parents=previous, agent=agent, prompt_units=prompt)]
+            previous = [builder.delay(StageKind.TOOL, 100_000_000, parents=previous)]
+    world = retry_world("none")
+    tier = replace(world.config.host_tier, load_back="always")
+    world = replace(world, workload=builder.build(), config=replace(world.config, host_tier=tier))
+    seen: list[set[int]] = []
+    restore = Lookahead.restore
+
+    def spy(policy: Lookahead, state: Any, node: CacheNode, readers: Sequence[Access]) -> None:
+        restore(policy, state, node, readers)
+        assert len({r.workflow for r in readers}) == 1
+        seen.append({r.agent for r in readers})
+        assert state.history.records[node.id].readers[readers[0].workflow] == sum(
+            1 << r.agent for r in readers
+        )
+
+    monkeypatch.setattr(Lookahead, "restore", spy)
+    world.run(check=True)
+    assert {0, 1} in seen
 
 
 def test_with_room_for_all_prefetching_changes_nothing() -> None:
