@@ -56,7 +56,7 @@ def _show(args: argparse.Namespace) -> None:
 def _check(args: argparse.Namespace) -> None:
     from calibration.check import report
 
-    _emit("form_error", report(args.rows), args.write)
+    print(json.dumps(report(args.rows), indent=1, sort_keys=True))
 
 
 def _operations(args: argparse.Namespace) -> None:
@@ -114,7 +114,7 @@ def _parser() -> argparse.ArgumentParser:
         "sensitivity_cli",
     ):
         import_module(f"calibration.{module}").add_parser(commands)
-    for command in (check, operations, overhead):
+    for command in (operations, overhead):
         command.add_argument(
             "--write", action="store_true", help="also replace the file in calibration/data/"
         )

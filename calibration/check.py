@@ -38,7 +38,7 @@ def step_ms(profile: Profile, kind: str, b: int, n: int, aux: int) -> float:
 
 
 def report(path: Path) -> dict[str, Any]:
-    """Return the body of `data/form_error.json`: percent, by constants key, TP size and kind."""
+    """Return errors of the integer profiles in percent, by constants key, TP size and kind."""
     try:
         rows = pd.read_csv(path)
     except OSError as e:
@@ -64,7 +64,7 @@ def report(path: Path) -> dict[str, Any]:
             "rows": "kernel sums from the tables of aiconfigurator-core 0.12.0 (Apache-2.0), no engine time",
             "models": sorted(rows.model.unique()),
             "rows_sha256": sha256(path.read_bytes()).hexdigest(),
-            "command": "python -m calibration check --rows FILE --write",
+            "command": "python -m calibration check --rows FILE",
         },
         "errors": errors,
     }
