@@ -6,12 +6,9 @@ import argparse
 from hashlib import sha256
 from pathlib import Path
 
-from calibration.build import profile_digests
 from calibration.config_json import from_config_json
-from calibration.fit_profile import Target, fit_profile
 from calibration.gpus import gpu
 from calibration.models import ModelShape, model
-from calibration.rows import concatenate, read_rows
 from calibration.show import describe
 
 
@@ -34,6 +31,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> None:
     """Fit, write the profile whole, and print what it knows."""
+    # Here, since every command builds the whole parser: pandas and scipy take a second to load.
+    from calibration.build import profile_digests
+    from calibration.fit_profile import Target, fit_profile
+    from calibration.rows import concatenate, read_rows
+
     shape, notes = _shape(args.model)
     g = gpu(args.gpu)
     precision = args.precision or shape.precision
