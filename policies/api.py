@@ -281,6 +281,10 @@ class Bucketer(Policy[S]):
 
     family: ClassVar[str] = "bucketers"
 
+    def active(self) -> bool:
+        """Say whether any step ever runs in a graph; a host skips the question when none does."""
+        return True
+
     @abstractmethod
     def plan(self, host: HostInfo) -> tuple[int, ...]:
         """Return the token widths to capture at start, ascending; empty for none."""

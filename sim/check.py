@@ -36,8 +36,8 @@ def check_engine(engine: Engine) -> None:
             pins[request.node.id] = pins.get(request.node.id, 0) + 1
         else:
             assert request.node_blocks == 0
-    assert held == engine.private_blocks, (
-        f"requests hold {held} blocks, the books say {engine.private_blocks}"
+    assert held == engine.memory.private_blocks, (
+        f"requests hold {held} blocks, the books say {engine.memory.private_blocks}"
     )
     assert (decoding, context, phases) == (batch.seqs, batch.context_tokens, batch.phases)
     children: dict[int, int] = {}

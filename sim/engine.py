@@ -16,22 +16,23 @@ import simpy
 
 from policies.api import Bucketer, Evictor, Prefetcher
 from policies.costs import Profile
-from policies.views import Access, BatchShape, Forecast, HostInfo, RequestView
+from policies.views import BatchShape, Forecast, HostInfo, RequestView
 from sim.batch import DecodeBatch
 from sim.clock import PRIORITY_PLAN, PRIORITY_STEP_END, PS_PER_NS, Clock
 from sim.config import EngineConfig
 from sim.kv.paths import PrefixPaths
-from sim.kv.radix import Node, RadixCache
+from sim.kv.radix import Node
 from sim.kv.readers import Readers
 from sim.kv.tiers import HostTier
 from sim.log import RunLog
+from sim.memory import Memory
 from sim.oracle import RecordedOracle
 from sim.prefetch import Prefetch
 from sim.request import Request
 from sim.speculate import Speculator
+from sim.stretch import Stretch
 from traces.tables import CACHE_EVENTS, REQUEST_STATUS
 
-_HIT, _INSERT, _EVICT = (CACHE_EVENTS.index(e) for e in ("hit", "insert", "evict"))
 _LOAD_BACK = CACHE_EVENTS.index("load_back")
 _STATUS = {name: i for i, name in enumerate(REQUEST_STATUS)}
 
@@ -81,32 +82,32 @@ class Engine:
         self._block_tokens = config.block_tokens
         self._max_tokens = config.max_num_batched_tokens
         self._max_len = min(config.max_model_len or profile.max_model_len, profile.max_model_len * 64)
-        self._watermark = int(config.watermark_blocks_ratio * total_blocks)
-        self._radix = config.prefix_cache == "radix"
-        self._caching = config.prefix_cache != "none"
         self._by_priority = config.queue == "priority"
         self.evictor = evictor
-        self.tree = RadixCache(paths, evictor, evictor.new_state(host), whole_leaves=self._radix)
+        self.memory = Memory(env, index, config, evictor, host, paths, total_blocks, host_tier, log)
+        self.tree = self.memory.tree
         # A policy whose order changes with time (a TTL) or with the size of what is left must be asked at
         # every step.
         kind = type(evictor)
         steady = kind.next_deadline is Evictor.next_deadline and kind.shrink is Evictor.shrink
         steady = steady and (oracle is None or lone)  # other replicas change what an oracle says
-        self._bulk_evict = not self._radix and steady and host_tier is None
+        self._bulk_evict = not self.memory.radix and steady and host_tier is None
         self.prefetch: Prefetch | None = None
         self.readers: Readers | None = None
-        if host_tier is not None and self._caching:
+        if host_tier is not None and self.memory.caching:
             prefetches = prefetcher is not None and prefetcher.active()
             if prefetches or kind.restore is not Evictor.restore:
-                self.readers = Readers(paths)
+                self.readers = self.memory.readers = Readers(paths)
             if prefetches:
                 assert prefetcher is not None
                 assert self.readers is not None
-                self.prefetch = Prefetch(self, host_tier, prefetcher, host, self.readers)
+                self.prefetch = self.memory.prefetch = Prefetch(
+                    self, host_tier, prefetcher, host, self.readers
+                )
         self.bucketer = bucketer
         self._bucket_state = bucketer.new_state(host)
         self._captured = bucketer.plan(host)
-        self._eager = not self._captured and type(bucketer).__module__.endswith(".eager")
+        self._eager = not bucketer.active()
         self._linear = profile.linear_table(self._max_tokens)
         self._per_seq_ps = profile.per_seq_ps + profile.overhead_per_seq_ps
         self._kv_ps = profile.kv_read_ps_per_token
@@ -118,7 +119,6 @@ class Engine:
         self.running_requests: dict[int, Request] = {}
         self.prefilling: list[Request] = []
         self._loading = 0
-        self.private_blocks = 0
         self.queued_tokens = 0
         self._sequence = 0
         self._timer: simpy.Event | None = None
@@ -130,10 +130,7 @@ class Engine:
         self.busy_ps = 0
         # The stretch in progress: steps, start, duration of the first, growth a step, steps whose KV is
         # allocated.
-        self._n = 0
-        self._start_ps = 0
-        self._first_ps = 0
-        self._growth_ps = 0
+        self._stretch = Stretch()
         self._allocated = 0
         self._freed = 0
         self._free_before = 0
@@ -161,12 +158,12 @@ class Engine:
     def kv_tokens_active(self) -> int:
         """KV tokens of blocks that running requests hold, counting steps begun by now."""
         self._settle(self._steps_begun())
-        return (self.private_blocks + self.tree.protected_blocks) * self._block_tokens
+        return (self.memory.private_blocks + self.tree.protected_blocks) * self._block_tokens
 
     @property
     def free_blocks(self) -> int:
         """Blocks that hold nothing."""
-        return self.total_blocks - self.private_blocks - self.tree.resident_blocks
+        return self.memory.free_blocks
 
     def cached_tokens(self, request: RequestView) -> int:
         """Leading prompt tokens of `request` in HBM here, counting evictions up to now; touches nothing."""
@@ -179,7 +176,7 @@ class Engine:
     @property
     def settled_ns(self) -> int:
         """Time before which this replica logs no further step or eviction."""
-        return (self._start_ps if self._timer is not None else self.env.now) // PS_PER_NS
+        return (self._stretch.start_ps if self._timer is not None else self.env.now) // PS_PER_NS
 
     # -- what happens to it ----------------------------------------------------------------------------------
 
@@ -190,7 +187,7 @@ class Engine:
         if total > self._max_len:
             self._reject(request, "longer than max_model_len")
             return
-        if kv_blocks > self.total_blocks - self._watermark:
+        if not self.memory.fits(kv_blocks):
             self._reject(request, "larger than the KV pool")
             return
         request.sequence = self._sequence
@@ -236,10 +233,6 @@ class Engine:
         """Call back in `delay_ps`, before any step that ends or is planned at that instant."""
         self._schedule(delay_ps, 0, callback)
 
-    def evict_for_prefetch(self, blocks: int) -> None:
-        """Free at least `blocks` blocks now, in the evictor's order."""
-        self.tree.evict(blocks, self.env.now // PS_PER_NS, self._evicted)
-
     def pause(self) -> None:
         """Stop after the step in progress (fault injection)."""
         self._paused = True
@@ -257,7 +250,7 @@ class Engine:
         if self._timer is not None:
             self._settle(self._steps_begun())
             self._timer = None
-            ended = self._steps_ended_by(self.env.now)
+            ended = self._stretch.ended_by(self.env.now)
             if ended:
                 self._close_stretch(ended)
                 self.batch.advance(ended)
@@ -294,7 +287,7 @@ class Engine:
             return  # a stretch that was cut
         self._timer = None
         self._ending = True
-        n = self._n
+        n = self._stretch.steps
         self._settle(n)
         self._close_stretch(n)
         self.batch.advance(n)
@@ -325,7 +318,7 @@ class Engine:
         preempted = False
         # What is not active is free or evictable. An empty batch needs nothing: its residues are all zero.
         while (need := phases[batch.step % size]) > (
-            self.total_blocks - self.private_blocks - self.tree.protected_blocks
+            self.total_blocks - self.memory.private_blocks - self.tree.protected_blocks
         ):
             self._preempt()
             preempted = True
@@ -345,11 +338,10 @@ class Engine:
         resident, protected, private = (
             self.tree.resident_blocks,
             self.tree.protected_blocks,
-            self.private_blocks,
+            self.memory.private_blocks,
         )
-        self._n = 1
-        self._allocated = self._freed = self._first_ps = self._growth_ps = 0
-        self._start_ps = self.env.now
+        self._stretch.begin(self.env.now)
+        self._allocated = self._freed = 0
         self._free_before = self.total_blocks - private - resident
         self._active_before = private + protected
         self._cached_before = resident - protected
@@ -371,14 +363,14 @@ class Engine:
                 shape = BatchShape(seqs, width, seqs + drafted, 0, batch.context_tokens)
                 alone = self.prefetch.plan(shape) or alone
             available = need + self.free_blocks
-            self._active_before = self.private_blocks + tree.protected_blocks - need
+            self._active_before = self.memory.private_blocks + tree.protected_blocks - need
             self._cached_before = tree.resident_blocks - tree.protected_blocks
-        self._n = 1
+        self._stretch.steps = 1
         if self.config.fast_forward and not alone and self._speculator is None:
-            self._n = max(1, batch.steps_within(available, batch.steps_to_finish()))
+            self._stretch.steps = max(1, batch.steps_within(available, batch.steps_to_finish()))
         rest_ps = self._kv_ps * batch.context_tokens + self._per_seq_ps * seqs + self._overhead_ps + draft_ps
         graph = self._price(seqs, width, seqs + drafted, 0, rest_ps)
-        self._growth_ps = self._kv_ps * seqs
+        self._stretch.growth_ps = self._kv_ps * seqs
         self._open_row(seqs, 0, 0, graph)
         self._set_timer()
 
@@ -392,15 +384,15 @@ class Engine:
             prefill_tokens += chunk
             attention_ps += chunk_attention_ps(chunk, request.computed_tokens)
         drafted, draft_ps, _ = self._draft(prefill_tokens)
-        self._n = 1
+        self._stretch.steps = 1
         rest_ps = self._kv_ps * batch.context_tokens + attention_ps + self._overhead_ps + draft_ps
         rest_ps += self._per_seq_ps * (seqs + len(chunks))
         graph = self._price(seqs, 0, seqs + drafted + prefill_tokens, len(chunks), rest_ps)
-        self._growth_ps = 0
+        self._stretch.growth_ps = 0
         self._chunks = chunks
         # Admissions moved blocks at this instant; the row tells what holds once they are done.
         tree = self.tree
-        self._active_before = self.private_blocks + tree.protected_blocks - need
+        self._active_before = self.memory.private_blocks + tree.protected_blocks - need
         self._cached_before = tree.resident_blocks - tree.protected_blocks
         self._open_row(seqs, len(chunks), prefill_tokens, graph)
         self._set_timer()
@@ -429,8 +421,8 @@ class Engine:
                 grown = -(-request.computed_tokens // self._block_tokens) - before
                 short = grown - self.free_blocks
                 if short > 0:
-                    self.tree.evict(short, self.env.now // PS_PER_NS, self._evicted)
-                self.private_blocks += grown
+                    self.memory.evict(short)
+                self.memory.private_blocks += grown
                 self.batch.join(request)
 
     def _price(self, seqs: int, width: int, tokens: int, prefill_seqs: int, rest_ps: int) -> int:
@@ -440,17 +432,17 @@ class Engine:
         GPU, so that they show only where they take longer than the kernels.
         """
         if self._eager:
-            self._first_ps = max(self._linear_ps(tokens) + rest_ps, self._eager_launch_ps)
+            self._stretch.first_ps = max(self._linear_ps(tokens) + rest_ps, self._eager_launch_ps)
             return 0
         shape = BatchShape(seqs, width, tokens, prefill_seqs, self.batch.context_tokens)
         choice = self.bucketer.pick(self._bucket_state, self._captured, shape)
         work_ps = self._linear_ps(choice.executed) + rest_ps
         if choice.key is None:
-            self._first_ps = max(work_ps, self._eager_launch_ps)
+            self._stretch.first_ps = max(work_ps, self._eager_launch_ps)
             return 0
-        self._first_ps = work_ps + self.profile.graph_launch_ps
+        self._stretch.first_ps = work_ps + self.profile.graph_launch_ps
         if choice.build:
-            self._first_ps += self.profile.graph_build_ps
+            self._stretch.first_ps += self.profile.graph_build_ps
         return choice.key
 
     def _open_row(self, seqs: int, prefill_seqs: int, prefill_tokens: int, graph: int) -> None:
@@ -466,8 +458,7 @@ class Engine:
         self._row_graph = graph
 
     def _set_timer(self) -> None:
-        n = self._n
-        self._end_ps = self._start_ps + n * self._first_ps + self._growth_ps * (n * (n - 1) // 2)
+        self._end_ps = self._stretch.time_of(self._stretch.steps)
         event = simpy.Event(self.env)
         event._ok = True
         event._value = None
@@ -480,50 +471,26 @@ class Engine:
         drafted, accepted = (0, 0) if self._speculator is None else self._speculator.counts()
         # Only bulk eviction takes cached blocks during a stretch; elsewhere they left before its row was opened.
         free = self._free_before if self._bulk_evict and not prefill_seqs else 1 << 40
+        stretch = self._stretch
         self.log.stretch(
-            (self.index, n, self._start_ps, self._first_ps, self._growth_ps, seqs, continuing, prefill_seqs,
+            (self.index, n, stretch.start_ps, stretch.first_ps, stretch.growth_ps, seqs, continuing, prefill_seqs,
              prefill_tokens, context, waiting, active, cached, free, self.batch.step, drafted, accepted,
              self._row_graph),
             self.batch.phases, n,
         )  # fmt: skip
         self.steps += n
         self.stretches += 1
-        self._last_end_ps = self._end_ps if n == self._n else self._time_of(n)
-        self.busy_ps += self._last_end_ps - self._start_ps
+        self._last_end_ps = self._end_ps if n == self._stretch.steps else self._stretch.time_of(n)
+        self.busy_ps += self._last_end_ps - self._stretch.start_ps
         if self.prefetch is not None and not prefill_seqs:
-            self.prefetch.ran(n, self._last_end_ps - self._start_ps)
-
-    def _time_of(self, steps: int) -> int:
-        """Return when the stretch's first `steps` steps have ended, in ps."""
-        return self._start_ps + steps * self._first_ps + self._growth_ps * (steps * (steps - 1) // 2)
-
-    def _steps_ended_by(self, now: int) -> int:
-        """Return how many steps of the stretch have ended by `now` (a binary search in integers)."""
-        low, high = 0, self._n
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self._time_of(middle) <= now:
-                low = middle
-            else:
-                high = middle - 1
-        return low
+            self.prefetch.ran(n, self._last_end_ps - self._stretch.start_ps)
 
     def _steps_begun(self) -> int:
-        """Return how many steps of the stretch began before now; one that begins at this instant has not."""
-        if self._timer is None:
-            return 0
-        ended = self._steps_ended_by(self.env.now)
-        return ended if self._time_of(ended) == self.env.now else min(ended + 1, self._n)
+        return 0 if self._timer is None else self._stretch.begun_by(self.env.now)
 
     def _cut(self) -> None:
         """End the stretch at the next step boundary, since what follows may change."""
-        if self._timer is None or self._n == 1:
-            return
-        steps = self._steps_ended_by(self.env.now)
-        if steps == 0 or self._time_of(steps) < self.env.now:
-            steps += 1
-        if steps < self._n:
-            self._n = steps
+        if self._timer is not None and self._stretch.cut_at(self.env.now):
             self._set_timer()
 
     def _settle(self, steps: int) -> None:
@@ -537,10 +504,12 @@ class Engine:
         if not new:
             return
         tree = self.tree
-        short = new + self.private_blocks + tree.resident_blocks - self.total_blocks
+        short = new + self.memory.private_blocks + tree.resident_blocks - self.total_blocks
         if short > 0:
-            self._freed += self.tree.evict(short, self._start_ps // PS_PER_NS, self._evicted_by_decode)
-        self.private_blocks += new
+            self._freed += self.tree.evict(
+                short, self._stretch.start_ps // PS_PER_NS, self._evicted_by_decode
+            )
+        self.memory.private_blocks += new
 
     # -- prefill and admission -------------------------------------------------------------------------------
 
@@ -553,7 +522,7 @@ class Engine:
         limit = self.config.max_num_seqs
         while admit and budget > 0 and self.waiting_heap and len(self.running_requests) < limit:
             request = self.waiting_heap[0][3]
-            if not self._admit(request):
+            if not self.memory.reserve(request):
                 break
             heappop(self.waiting_heap)
             self.running_requests[request.stage] = request
@@ -571,82 +540,13 @@ class Engine:
     def _add_chunk(self, request: Request, budget: int, chunks: list[tuple[Request, int]]) -> int:
         chunk = min(budget, request.target_tokens - request.computed_tokens)
         chunks.append((request, chunk))
-        if not self._radix:
+        if not self.memory.radix:
             # vLLM makes a block known when its tokens are scheduled: the same step writes it before it is
             # read.
-            self._publish(
+            self.memory.publish(
                 request, (request.computed_tokens + chunk) // self._block_tokens, self.env.now // PS_PER_NS
             )
         return chunk
-
-    def _lookup(self, request: Request) -> tuple[Node | None, int]:
-        """Return the deepest resident node of the request's prefix and the blocks matched, at most n - 1."""
-        if not self._caching:
-            return None, 0
-        stage = request.stage
-        shared = self.paths.prompt_blocks[stage]
-        segment = self.paths.prompt_segment[stage]
-        cap = (request.target_tokens - 1) // self._block_tokens
-        if request.preemptions:
-            # What it generated before is part of its prompt now, and may still be resident.
-            shared = min(self.paths.sequence_blocks[stage], request.target_tokens // self._block_tokens)
-            segment = self.paths.sequence_segment[stage]
-        node, matched = self.tree.find(segment, min(shared, cap))
-        if request.preemptions and matched == shared < cap:
-            tail = self.tree.private(stage)
-            while tail is not None and tail.segment < 0 and tail.start >= cap:
-                tail = tail.parent
-            if tail is not None and tail.segment < 0:
-                return tail, min(tail.end, cap)
-        return node, matched
-
-    def _admit(self, request: Request) -> bool:
-        """Reserve KV for the whole prompt, reusing what is resident; False when it does not fit now."""
-        tree = self.tree
-        node, matched = self._lookup(request)
-        blocks = -(-request.target_tokens // self._block_tokens)
-        need = blocks - matched
-        available = self.free_blocks + tree.evictable_blocks - tree.unprotected_above(node, matched)
-        if need + self._watermark > available:
-            return False
-        now_ns = self.env.now // PS_PER_NS
-        if node is not None:
-            node = tree.cut_at(node, matched, now_ns)
-            tree.pin(node)
-            tree.touch(node, Access(now_ns, request.workflow, request.stage, request.agent))
-            self.log.add(
-                "blocks", (now_ns, self.index, _HIT, node.id, matched, request.workflow, request.stage)
-            )
-            if self.prefetch is not None:
-                self.prefetch.used(node)
-            if self.host_tier is not None and node.segment >= 0:
-                self.host_tier.on_hit(node.segment, request.stage, matched, self.env.now)
-        if self.readers is not None:
-            stage = request.stage
-            self.readers.read(
-                request.workflow,
-                request.agent,
-                stage,
-                self.paths.prompt_segment[stage],
-                self.paths.prompt_blocks[stage],
-            )
-        short = need - self.free_blocks
-        if short > 0:
-            tree.evict(short, now_ns, self._evicted)
-        request.node = node
-        request.node_blocks = matched
-        request.private_blocks = need
-        self.private_blocks += need
-        request.computed_tokens = matched * self._block_tokens
-        if request.preemptions == 0:
-            request.gpu_hit_tokens = request.computed_tokens
-        else:
-            again = request.target_tokens - request.computed_tokens - request.unreached_tokens
-            request.recomputed_tokens += again
-            if request.recomputed_tokens < 0:  # others published more of the prompt than it had computed
-                request.gpu_hit_tokens -= request.recomputed_tokens
-                request.recomputed_tokens = 0
-        return True
 
     def _load_back(self, request: Request) -> bool:
         """Bring what the host tier has beyond HBM; True when the request waits for the copy."""
@@ -683,10 +583,10 @@ class Engine:
         def arrived(_: simpy.Event) -> None:
             self._loading -= 1
             if request.version == version and request.stage in self.running_requests:
-                self._publish(
+                self.memory.publish(
                     request, request.computed_tokens // self._block_tokens, self.env.now // PS_PER_NS
                 )
-                self._restore(request)
+                self.memory.restore(request)
                 self.prefilling.append(request)
                 if self._timer is None:
                     self._request_plan()
@@ -696,20 +596,13 @@ class Engine:
         self._schedule(ready_ps - self.env.now, 0, arrived)
         return True
 
-    def _restore(self, request: Request) -> None:
-        """Tell the evictor which agents of the workflow had read what was just loaded back."""
-        node, readers = request.node, self.readers
-        if readers is not None and node is not None and node.segment >= 0:
-            accesses = readers.of(request.workflow, node.segment, node.end, self.env.now // PS_PER_NS)
-            self.evictor.restore(self.tree.state, node, accesses)
-
     def _prefilled(self, request: Request, tokens: int) -> None:
         """Account a chunk that ended now; the last one emits a token."""
         request.computed_tokens += tokens
         request.prefilled_tokens += tokens
         now = self.env.now
-        if self._radix:
-            self._publish(request, request.computed_tokens // self._block_tokens, now // PS_PER_NS)
+        if self.memory.radix:
+            self.memory.publish(request, request.computed_tokens // self._block_tokens, now // PS_PER_NS)
         if request.computed_tokens < request.target_tokens:
             return
         self.prefilling.remove(request)
@@ -729,48 +622,6 @@ class Engine:
                 self._speculator.begin(request)
             self.batch.join(request)
 
-    def _publish(self, request: Request, blocks: int, now_ns: int, *, with_output: bool = False) -> None:
-        """Put the leading full blocks that have an identity into the tree; duplicates are freed."""
-        if not self._caching:
-            return
-        paths, stage = self.paths, request.stage
-        if with_output or request.preemptions:
-            segment, shared = paths.sequence_segment[stage], paths.sequence_blocks[stage]
-        else:
-            segment, shared = paths.prompt_segment[stage], paths.prompt_blocks[stage]
-        shared = min(shared, blocks)
-        if shared <= request.node_blocks:
-            return
-        while segment >= 0 and paths.start[segment] >= shared:
-            segment = paths.parent[segment]
-        tree = self.tree
-        found, matched = tree.find(segment, shared)
-        old = request.node
-        node = old
-        if matched > request.node_blocks:
-            assert found is not None
-            node = tree.cut_at(found, matched, now_ns)
-            tree.pin(node)
-            if old is not None:
-                tree.unpin(old, now_ns)
-        if shared > matched:
-            parent = node
-            node = tree.insert(
-                parent, segment, stage, shared, Access(now_ns, request.workflow, stage, request.agent)
-            )
-            if parent is not None:
-                tree.unpin(parent, now_ns)
-            self.log.add(
-                "blocks", (now_ns, self.index, _INSERT, node.id, shared - matched, request.workflow, stage)
-            )
-            if self.host_tier is not None:
-                self.host_tier.on_insert(segment, stage, shared, self.env.now)
-        taken = shared - request.node_blocks
-        request.node = node
-        request.node_blocks = shared
-        request.private_blocks -= taken
-        self.private_blocks -= taken
-
     # -- ends ------------------------------------------------------------------------------------------------
 
     def _finish(self, request: Request) -> None:
@@ -780,50 +631,12 @@ class Engine:
             self.readers.read(
                 request.workflow, request.agent, stage, self.paths.sequence_segment[stage], blocks
             )
-        self._release_kv(request, keep=True)
+        self.memory.give_back(request, keep=True)
         del self.running_requests[request.stage]
         if self._speculator is not None:
             self._speculator.finish(request)
         self._end_row(request, self.env.now, "finished", "")
         self._done(request, True)
-
-    def _release_kv(self, request: Request, *, keep: bool) -> None:
-        """Give the request's blocks back: full blocks stay cached when `keep`, the rest becomes free."""
-        size = self._block_tokens
-        now_ns = self.env.now // PS_PER_NS
-        held = (
-            max(-(-request.computed_tokens // size), -(-request.target_tokens // size)) - request.node_blocks
-        )
-        request.private_blocks = held
-        if keep and self._caching:
-            full = request.computed_tokens // size
-            self._publish(request, full, now_ns, with_output=True)
-            tail = full - request.node_blocks
-            if tail > 0:
-                parent = request.node
-                node = self.tree.insert(
-                    parent,
-                    -1,
-                    request.stage,
-                    full,
-                    Access(now_ns, request.workflow, request.stage, request.agent),
-                )
-                if parent is not None:
-                    self.tree.unpin(parent, now_ns)
-                self.log.add(
-                    "blocks", (now_ns, self.index, _INSERT, node.id, tail, request.workflow, request.stage)
-                )
-                request.node = node
-                request.node_blocks = full
-                request.private_blocks -= tail
-                self.private_blocks -= tail
-        self.private_blocks -= request.private_blocks
-        request.private_blocks = 0
-        if request.node is not None:
-            self.evictor.done(self.tree.state, request.node, now_ns)
-            self.tree.unpin(request.node, now_ns)
-            request.node = None
-        request.node_blocks = 0
 
     def _preempt(self) -> None:
         """Take back the KV of the request admitted last (lowest priority first), to be recomputed."""
@@ -845,7 +658,7 @@ class Engine:
             computed = False  # its copy from the host has not arrived
         # vLLM frees blocks into the cache's queue, where they may still be hit; a radix tree drops what is
         # private.
-        self._release_kv(request, keep=computed and not self._radix)
+        self.memory.give_back(request, keep=computed and not self.memory.radix)
         request.version += 1
         request.preemptions += 1
         request.target_tokens = request.prompt_tokens + request.generated
@@ -861,22 +674,12 @@ class Engine:
         priority = request.priority if self._by_priority else 0
         heappush(self.waiting_heap, (priority, request.sequence, request.version, request))
 
-    def _evicted(self, node: Node, blocks: int, _: int) -> None:
-        self._evict_row(node, blocks, self.env.now)
-
     def _evicted_by_decode(self, node: Node, blocks: int, freed: int) -> None:
         # The time is that of the step which took the node's last block, had each step been its own event.
         step = 0
         if self._bulk_evict:
-            step = self.batch.steps_within(self._free_before + self._freed + freed - 1, self._n)
-        self._evict_row(node, blocks, self._time_of(step))
-
-    def _evict_row(self, node: Node, blocks: int, time_ps: int) -> None:
-        self.log.add("blocks", (time_ps // PS_PER_NS, self.index, _EVICT, node.id, blocks, -1, node.stage))
-        if self.prefetch is not None:
-            self.prefetch.evicted(node, blocks)
-        if self.host_tier is not None:
-            self.host_tier.on_evict(node, time_ps)
+            step = self.batch.steps_within(self._free_before + self._freed + freed - 1, self._stretch.steps)
+        self.memory.evict_row(node, blocks, self._stretch.time_of(step))
 
     def _decide(self, action: str, request: Request, value: int) -> None:
         self.log.add(
@@ -885,7 +688,7 @@ class Engine:
         )
 
     def _log_pause_gaps(self) -> None:
-        gap_ns = self._time_of(1) // PS_PER_NS - self._last_end_ps // PS_PER_NS
+        gap_ns = self._stretch.time_of(1) // PS_PER_NS - self._last_end_ps // PS_PER_NS
         for request in self.running_requests.values():
             if request.join_step >= 0:
                 self._decide("gap", request, gap_ns)

@@ -259,7 +259,7 @@ class Prefetch:
                 if take <= 0:
                     break
                 displaceable -= held if tree.whole_leaves else take
-            engine.evict_for_prefetch(take)
+            engine.memory.evict(take)
         for node in pinned:
             tree.unpin(node, now_ns)
         return min(blocks, engine.free_blocks)

@@ -19,6 +19,10 @@ class Eager(Bucketer[None]):
     def new_state(self, host: HostInfo) -> None:
         """There is nothing to remember."""
 
+    def active(self) -> bool:
+        """Return False: no step runs in a graph."""
+        return False
+
     def plan(self, host: HostInfo) -> tuple[int, ...]:
         """Capture nothing."""
         return ()

@@ -16,10 +16,10 @@ from policies.costs import Profile
 from policies.evictors.lookahead import Lookahead
 from policies.predictors.oracle import OracleForecast
 from policies.registry import PolicySet, load
-from sim.engine import Engine
 from sim.kv.paths import PrefixPaths
 from sim.kv.radix import Node
 from sim.kv.readers import Readers
+from sim.memory import Memory
 from sim.run import RunStats
 from sim.worlds import Dice, World, flat_profile, random_world
 from traces.builder import WorkloadBuilder
@@ -239,16 +239,16 @@ def test_conservative_prefetch_displaces_no_active_node_and_aggressive_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     active: dict[str, list[int]] = {"conservative": [], "aggressive": []}
-    evict = Engine.evict_for_prefetch
+    evict = Memory.evict
     name = ""
 
-    def spy(engine: Engine, blocks: int) -> None:
-        victim = engine.evictor.next_victim(engine.tree.state, engine.env.now // 1000)
+    def spy(memory: Memory, blocks: int) -> None:
+        victim = memory.evictor.next_victim(memory.tree.state, 0)
         assert victim is not None
-        active[name].append(not engine.evictor.retired(engine.tree.state, victim))
-        evict(engine, blocks)
+        active[name].append(not memory.evictor.retired(memory.tree.state, victim))
+        evict(memory, blocks)
 
-    monkeypatch.setattr(Engine, "evict_for_prefetch", spy)
+    monkeypatch.setattr(Memory, "evict", spy)
     for name in active:
         retry_world(name).run()
     assert active["conservative"]
@@ -259,17 +259,17 @@ def test_conservative_prefetch_displaces_no_active_node_and_aggressive_does(
 @pytest.mark.parametrize("rho", [0.05, 0.2, 0.5])
 def test_no_active_node_is_displaced_beyond_rho(rho: float, monkeypatch: pytest.MonkeyPatch) -> None:
     displaced = []
-    evict, size = Engine.evict_for_prefetch, 16
+    evict, size = Memory.evict, 16
 
-    def spy(engine: Engine, blocks: int) -> None:
-        victim = engine.evictor.next_victim(engine.tree.state, engine.env.now // 1000)
+    def spy(memory: Memory, blocks: int) -> None:
+        victim = memory.evictor.next_victim(memory.tree.state, 0)
         assert isinstance(victim, Node)
-        if not engine.evictor.retired(engine.tree.state, victim):
-            assert engine.prefetch is not None
-            displaced.append(victim.end - victim.start + engine.prefetch.outstanding_blocks)
-        evict(engine, blocks)
+        if not memory.evictor.retired(memory.tree.state, victim):
+            assert memory.prefetch is not None
+            displaced.append(victim.end - victim.start + memory.prefetch.outstanding_blocks)
+        evict(memory, blocks)
 
-    monkeypatch.setattr(Engine, "evict_for_prefetch", spy)
+    monkeypatch.setattr(Memory, "evict", spy)
     world = retry_world("aggressive", rho=rho)
     world.run()
     limit = int(rho * world.kv_blocks * size) // size
