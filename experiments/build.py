@@ -148,7 +148,7 @@ def _point(composed: Composed, axes: dict[str, Any]) -> Point:
 
 def _combinations(composed: Composed) -> list[Combination]:
     out: list[Combination] = []
-    for choices in itertools.product(*composed.policies.values()):
+    for choices in (c for arm in composed.arms for c in itertools.product(*arm.values())):
         policies = {c.family: c.load(composed.policy_path) for c in choices}
         words = {c.family: written(c, policies[c.family], composed.policy_path) for c in choices}
         needs = sorted(frozenset().union(*(p.needs for p in policies.values())))

@@ -14,8 +14,9 @@ from experiments import settings as options
 from experiments.overrides import CONF, FAMILY, Given, read, unknown
 from experiments.policyspec import Choice, check_option, parse, split
 from experiments.settings import OPTIONS, Settings
+from policies import registry
 from policies.registry import SIMPLEST
-from traces.errors import InputError
+from traces.errors import InputError, nearest
 
 DEFAULT_EXPERIMENT = "main"
 
@@ -27,6 +28,7 @@ class Composed:
     values      nested options without policies and axes, as `experiments.settings.settings` reads them
     axes        dotted option -> values, in order
     policies    family -> the choices compared (one, where the arms agree), of every family
+    arms        sets of such choices, when a config lists its arms rather than crossing families; else `policies` alone
     policy_path folder of the user's own policies
     notes       what the reader must know
     """
@@ -36,6 +38,7 @@ class Composed:
     policies: dict[str, list[Choice]]
     policy_path: Path | None
     notes: tuple[str, ...] = ()
+    arms: tuple[dict[str, list[Choice]], ...] = ()
 
     def settings(self, point: Mapping[str, Any]) -> Settings:
         """Return the checked options at one point of the axes."""
@@ -50,6 +53,7 @@ def compose(words: Sequence[str], experiment: str = DEFAULT_EXPERIMENT) -> Compo
     given = read(words)
     values = _merged(given, experiment)
     axes = {str(k): v for k, v in (values.pop("axes", None) or {}).items()}
+    arms = _arms(values.pop("arms", None))
     policies = {option: _listed(values.pop(option)) for option in FAMILY if values.get(option) is not None}
     for option in FAMILY:
         values.pop(option, None)
@@ -64,6 +68,7 @@ def compose(words: Sequence[str], experiment: str = DEFAULT_EXPERIMENT) -> Compo
         axes[name] = several
     for name in given.values:
         axes.pop(name, None)
+    chosen = {*given.policies, *(n for n in axes if n in FAMILY)}
     for name in [n for n in axes if n in FAMILY]:
         if name not in given.policies:
             policies[name] = _listed(axes[name])
@@ -86,7 +91,37 @@ def compose(words: Sequence[str], experiment: str = DEFAULT_EXPERIMENT) -> Compo
             raise InputError(f"axes.{name}={several}: expected a list of values")
     composed = Composed(values, axes, {}, given.policy_path, notes)
     composed.settings({})
-    return replace(composed, policies=_choices(policies, policy_options, given.policy_path))
+    # A family named on the command line or swept is compared in full: the listed arms then say nothing of it.
+    arms = [{o: p for o, p in arm.items() if o not in chosen} for arm in arms] or [{}]
+    sets = [_choices(policies | arm, {}, given.policy_path) for arm in arms]
+    for head, name in policy_options:
+        check_option([c for s in sets for c in s[FAMILY[head]]], name, given.policy_path)
+    sets = []
+    for arm in arms:
+        made = policies | arm
+        having = {k: v for k, v in policy_options.items() if _has(made, k, given.policy_path)}
+        sets.append(_choices(made, having, given.policy_path))
+    return replace(composed, policies=sets[0], arms=tuple(sets))
+
+
+def _has(policies: Mapping[str, list[str]], key: tuple[str, str], policy_path: Path | None) -> bool:
+    """Say whether some policy of the family `key[0]` has the option `key[1]`."""
+    family = FAMILY[key[0]]
+    choices = [parse(family, text) for text in policies.get(key[0], [SIMPLEST[family]])]
+    return any(key[1] in registry.options(family, c.name, policy_path) for c in choices)
+
+
+def _arms(value: Any) -> list[dict[str, list[str]]]:
+    """Return the `arms:` of a config: one mapping of families to a policy each."""
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(a, dict) for a in value):
+        raise InputError("arms: expected a list of mappings, such as {evictor: lru, prefetcher: none}")
+    for arm in value:
+        for option in arm:
+            if option not in FAMILY:
+                raise InputError(f"arms: {nearest(str(option), FAMILY, what='policy family')}")
+    return [{str(o): [str(p)] for o, p in arm.items()} for arm in value]
 
 
 def _merged(given: Given, experiment: str) -> dict[str, Any]:

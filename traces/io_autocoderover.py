@@ -23,7 +23,7 @@ from traces.schema import StageKind, Workload
 SOURCE = "nus-apr/auto-code-rover, results/acr-run-* (GPT-4 on SWE-bench Lite)"
 LICENCE = "repository AGPL-3.0 / non-commercial"
 LOGS = ("info.timestamps.txt", "info.log")
-TEST_PER_MILLE = 500
+TEST_PER_MILLE = 300
 
 
 def read(path: Path, *, block_tokens: int = 16, part: str = "all", only: Path | None = None) -> Workload:

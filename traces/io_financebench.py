@@ -26,7 +26,7 @@ from traces.schema import Workload
 SOURCE = "patronus-ai/financebench, data/financebench_open_source.jsonl"
 LICENCE = "none stated in the repository"
 SUFFIXES = ("open_source.jsonl",)
-TEST_PER_MILLE = 500
+TEST_PER_MILLE = 300
 # Bytes a cl100k token of the texts of HoVer's claims (4.44); filings are denser in digits, which no record here tells.
 BYTES_PER_TOKEN = (444, 100)
 CALCULATOR_NS = 20_000_000

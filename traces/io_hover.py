@@ -37,7 +37,7 @@ def read(
     system_tokens: int = 512,
     max_loops: int = 3,
     flow: str = "chain",
-    context: str = "shared",
+    context: str = "own",
     part: str = "all",
     only: Path | None = None,
 ) -> Workload:

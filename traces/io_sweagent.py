@@ -23,7 +23,7 @@ from traces.schema import Workload
 SOURCE = "nus-apr/auto-code-rover, results/swe-agent-results (GPT-4 SWE-agent on SWE-bench Lite)"
 LICENCE = "carrying repository AGPL-3.0 / non-commercial; SWE-agent is MIT; observations quote open source"
 SUFFIXES = (".traj",)
-TEST_PER_MILLE = 500
+TEST_PER_MILLE = 300
 
 ROLES = {
     "navigator": (
