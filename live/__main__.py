@@ -1,0 +1,110 @@
+"""The command line of the live hosts: `python -m live COMMAND`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from traces.errors import InputError
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; return 0, or 2 with one line on stderr where the input is wrong."""
+    args = _parser().parse_args(argv)
+    try:
+        args.run(args)
+    except InputError as e:
+        print(f"error: {e}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _make_model(args: argparse.Namespace) -> None:
+    from live.tiny.model import make_model
+
+    made = make_model(args.directory, steps=0 if args.quick else args.steps, seed=args.seed)
+    trained = f"loss {made.loss:.3f} after {made.steps} steps" if made.steps else "untrained"
+    print(f"{args.directory}: {made.parameters} parameters, {trained}")
+
+
+def _compat(args: argparse.Namespace) -> None:
+    from live.vllm import compat
+
+    compat.require()
+    print(f"vLLM {compat.version()}: the {len(compat.USED)} names and signatures in use are as known")
+
+
+def _record(args: argparse.Namespace) -> None:
+    from live.vllm.record import record
+
+    script = record(args.workload, args.model, args.workflows, args.scale, args.seed)
+    script.save(args.out)
+    print(f"{args.out}: {len(script.requests)} requests of {script.workflows} workflows")
+
+
+def _replay(args: argparse.Namespace) -> None:
+    from live.script import Script
+    from live.vllm.replay import replay
+    from live.vllm.settings import EvictionSettings
+
+    script = Script.open(args.script)
+    options = dict(option.split("=", 1) for option in args.option)
+    settings = EvictionSettings(
+        evictor=args.evictor,
+        evictor_options=options,
+        predictor=args.predictor,
+        agents=script.agents,
+        policy_path=str(args.policy_path.resolve()) if args.policy_path else "",
+        log_dir=str(args.out.resolve()),
+        call_ms_max=args.call_ms_max,
+    )
+    outputs = replay(script, args.model, settings, args.blocks)
+    print(f"{args.out}: {len(outputs)} requests served, {sum(map(len, outputs))} tokens")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m live", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    make = commands.add_parser("make-model", help="write a tiny model, trained on generated text")
+    make.add_argument("directory", type=Path)
+    make.add_argument("--quick", action="store_true", help="leave the weights random")
+    make.add_argument("--steps", type=int, default=500)
+    make.add_argument("--seed", type=int, default=0)
+    make.set_defaults(run=_make_model)
+
+    compat = commands.add_parser("compat", help="check the installed vLLM against what the host uses")
+    compat.set_defaults(run=_compat)
+
+    record = commands.add_parser(
+        "record", help="make a script of requests from a workload, with a model's answers"
+    )
+    record.add_argument("workload", help="an embedded workload")
+    record.add_argument("--model", type=Path, required=True)
+    record.add_argument("--out", type=Path, required=True, metavar="SCRIPT")
+    record.add_argument("--workflows", type=int, default=12)
+    record.add_argument("--scale", type=int, default=16, help="tokens of the workload to one of the script")
+    record.add_argument("--seed", type=int, default=0)
+    record.set_defaults(run=_record)
+
+    replay = commands.add_parser(
+        "replay", help="serve a script in vLLM, one request at a time, under an evictor"
+    )
+    replay.add_argument("script", type=Path)
+    replay.add_argument("--model", type=Path, required=True)
+    replay.add_argument("--evictor", default="lru", help="a policy's name, or stock")
+    replay.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="of the evictor")
+    replay.add_argument("--predictor", default="none")
+    replay.add_argument("--policy-path", type=Path)
+    replay.add_argument("--blocks", type=int, required=True, help="KV blocks of the pool")
+    replay.add_argument("--call-ms-max", type=float, default=0.0)
+    replay.add_argument(
+        "--out", type=Path, required=True, metavar="DIR", help="tables and outputs of the run"
+    )
+    replay.set_defaults(run=_replay)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

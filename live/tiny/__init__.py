@@ -1,0 +1,1 @@
+"""A model small enough to train in a minute, for trying hosts on a CPU."""

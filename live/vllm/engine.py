@@ -1,0 +1,82 @@
+"""A vLLM engine in this process for serial requests, set up so that equal inputs give equal events."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from live.tiny.model import MAX_POSITIONS
+from live.vllm import compat
+from live.vllm.settings import EvictionSettings
+from traces.errors import InputError
+
+_ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_PLUGINS": "",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    "OMP_NUM_THREADS": "1",
+    "PYTHONHASHSEED": "0",
+}
+
+
+class SerialEngine:
+    """Serves one request at a time, greedily, in fp32. A context manager; mutated by `serve`.
+
+    blocks     KV blocks of the pool, as policies count them (vLLM's own count has one more, never used)
+    settings   an evictor to load; None leaves the engine as it is installed
+    Variables of the environment that are set already are kept (`VLLM_ENABLE_V1_MULTIPROCESSING=1` puts the engine
+    core, and with it the evictor, into a process of its own).
+    """
+
+    def __init__(
+        self, model: Path, block_tokens: int, blocks: int, settings: EvictionSettings | None
+    ) -> None:
+        for name, value in _ENVIRONMENT.items():  # before anything of vLLM is imported
+            os.environ.setdefault(name, value)
+        compat.require()
+        if not (model / "config.json").is_file():
+            raise InputError(f"{model}: no model; make one with: python -m live make-model {model}")
+        vllm: Any = importlib.import_module("vllm")
+        given: dict[str, Any] = {"kv_transfer_config": settings.transfer_config()} if settings else {}
+        self._params: Any = vllm.SamplingParams
+        self._engine: Any = vllm.LLM(
+            str(model),
+            dtype="float32",
+            enforce_eager=True,
+            block_size=block_tokens,
+            num_gpu_blocks_override=blocks + 1,
+            max_model_len=min(MAX_POSITIONS, blocks * block_tokens),
+            max_num_seqs=1,
+            max_num_batched_tokens=2048,
+            enable_prefix_caching=True,
+            disable_log_stats=True,
+            async_scheduling=False,
+            seed=0,
+            **given,
+        )
+
+    def serve(
+        self, prompt: Sequence[int], output_tokens: int, sender: dict[str, Any] | None = None
+    ) -> list[int]:
+        """Return the `output_tokens` tokens that follow `prompt`. sender: see `live.vllm.attribution`."""
+        params = self._params(
+            temperature=0, max_tokens=output_tokens, ignore_eos=True, detokenize=False, extra_args=sender
+        )
+        done = self._engine.generate([{"prompt_token_ids": list(prompt)}], [params], use_tqdm=False)
+        return [int(t) for t in done[0].outputs[0].token_ids]
+
+    def __enter__(self) -> SerialEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the engine; a host that records writes its log now."""
+        self._engine.llm_engine.engine_core.shutdown()

@@ -1,0 +1,38 @@
+"""Serve a script in vLLM under an evictor."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from live.script import Script
+from live.vllm.engine import SerialEngine
+from live.vllm.settings import EvictionSettings
+from traces.errors import InputError
+
+
+def replay(script: Script, model: Path, settings: EvictionSettings, blocks: int) -> list[list[int]]:
+    """Send the script's requests one after the other; return the answers.
+
+    The run's tables, `live.json` and `outputs.json` (a list of token ids a request) are in `settings.log_dir` then.
+    Raises InputError where that exists, or where a request could never fit into `blocks`.
+    """
+    directory = Path(settings.log_dir)
+    if directory.exists():
+        raise InputError(f"{directory}: exists already; a run is never written over another")
+    largest = max(len(r.prompt) + len(r.output) for r in script.requests)
+    if -(-largest // script.block_tokens) > blocks:
+        raise InputError(
+            f"blocks={blocks}: the largest request takes {-(-largest // script.block_tokens)} of them"
+        )
+    outputs = []
+    with SerialEngine(model, script.block_tokens, blocks, settings) as engine:
+        for r in script.requests:
+            sender = {
+                "wf_id": r.workflow, "stage": r.stage, "agent": r.agent, "wf_finished": int(r.finished),
+            }  # fmt: skip
+            outputs.append(engine.serve(r.prompt, len(r.output), sender))
+    if not directory.is_dir():
+        raise InputError(f"{directory}: the engine ended without writing its log")
+    (directory / "outputs.json").write_text(json.dumps(outputs) + "\n", encoding="utf-8")
+    return outputs

@@ -1,0 +1,141 @@
+"""What the eviction host is told when the engine starts (`kv_connector_extra_config`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from policies.api import Evictor, Policy, Predictor
+from policies.costs import Profile, load_profile
+from policies.registry import load
+from traces.errors import InputError, nearest
+
+P = TypeVar("P", bound=Policy[Any])
+MODULE = "live.vllm.evictor"
+CONNECTOR = "EvictionConnector"
+
+
+@dataclass(frozen=True)
+class EvictionSettings:
+    """Options of the eviction host.
+
+    evictor            name of the policy, or "stock": the engine's own order, watched and recorded
+    evictor_options    its options, {name: value}
+    predictor          forecasts made in the engine's process, from the requests it sees; "none": clients' only
+    predictor_options  its options
+    agents             names of agents, in the order that numbers and forecasts refer to
+    profile            a profile file, for policies that price; without it every cost is 0
+    policy_path        folder of the user's own policies
+    log_dir            where the run's tables go when the engine shuts down; "" records nothing
+    call_ms_max        a policy that takes longer three times is dropped; 0: however slow it is
+    seed               of the policy's own draws
+    """
+
+    evictor: str = "lru"
+    evictor_options: Mapping[str, Any] = field(default_factory=dict)
+    predictor: str = "none"
+    predictor_options: Mapping[str, Any] = field(default_factory=dict)
+    agents: tuple[str, ...] = ()
+    profile: str = ""
+    policy_path: str = ""
+    log_dir: str = ""
+    call_ms_max: float = 100.0
+    seed: int = 0
+
+    @property
+    def stock(self) -> bool:
+        """Whether the engine keeps its own order."""
+        return self.evictor == "stock"
+
+    def load_evictor(self) -> Evictor[Any]:
+        """Return the policy. Raises InputError for a name, an option or a need that cannot be met here."""
+        name = "lru" if self.stock else self.evictor
+        policy = cast(
+            "Evictor[Any]", load("evictors", name, {} if self.stock else self.evictor_options, self._path())
+        )
+        return _servable(policy, f"evictor={name}")
+
+    def load_predictor(self) -> Predictor[Any]:
+        """Return the predictor. Raises InputError as `load_evictor` does."""
+        policy = cast(
+            "Predictor[Any]", load("predictors", self.predictor, self.predictor_options, self._path())
+        )
+        if policy.reads_text:
+            raise InputError(
+                f"predictor={self.predictor} reads invocations' text, which this host does not give"
+            )
+        return _servable(policy, f"predictor={self.predictor}")
+
+    def load_profile(self, max_model_len: int, kv_bytes_per_token: int) -> Profile:
+        """Return the profile named, or one without costs."""
+        if self.profile:
+            return load_profile(Path(self.profile))
+        return Profile(
+            identity={
+                "gpu": "any", "tp": 1, "model": "any", "precision": "any", "engine": "vllm", "timing": "none",
+            },
+            linear_tokens=(1,), linear_ps=(0,), kv_read_ps_per_token=0, attention_as_per_pair=0, per_seq_ps=0,
+            overhead_ps=0, overhead_per_seq_ps=0, kv_bytes_per_token=kv_bytes_per_token, weight_bytes=1,
+            gpu_bytes=1, max_model_len=max_model_len, pcie_bytes_per_s=1, pcie_copy_overhead_ps=0,
+        )  # fmt: skip
+
+    def transfer_config(self) -> dict[str, Any]:
+        """Return vLLM's `kv_transfer_config` that loads this host with these settings."""
+        given = {
+            f.name: list(value) if isinstance(value, tuple) else value
+            for f in fields(self)
+            if (value := getattr(self, f.name)) != f.default
+        }
+        return {
+            "kv_connector": CONNECTOR,
+            "kv_connector_module_path": MODULE,
+            "kv_role": "kv_both",
+            "kv_connector_extra_config": given,
+        }
+
+    def _path(self) -> Path | None:
+        return Path(self.policy_path) if self.policy_path else None
+
+
+def parse_settings(given: Mapping[str, Any]) -> EvictionSettings:
+    """Return the settings in `kv_connector_extra_config`.
+
+    Raises InputError for an unknown option, with the nearest name, and for a value of another type.
+
+    >>> parse_settings({"evictor": "lifecycle", "agents": ["planner", "coder"]}).agents
+    ('planner', 'coder')
+    """
+    kinds = {f.name: f.type for f in fields(EvictionSettings)}
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in kinds:
+            raise InputError(nearest(name, kinds, what="option of kv_connector_extra_config"))
+        values[name] = _typed(name, value, str(kinds[name]))
+    return EvictionSettings(**values)
+
+
+def _typed(name: str, value: Any, kind: str) -> Any:
+    sound: bool
+    if kind == "str":
+        sound = isinstance(value, str)
+    elif kind == "int":
+        sound = isinstance(value, int) and not isinstance(value, bool)
+    elif kind == "float":
+        sound = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+    elif kind.startswith("tuple"):
+        sound = isinstance(value, list | tuple) and all(isinstance(v, str) for v in value)
+        value = tuple(value) if sound else value
+    else:
+        sound = isinstance(value, Mapping)
+    if not sound:
+        expected = {"tuple[str, ...]": "a list of names", "float": "a number of at least 0"}.get(kind, kind)
+        raise InputError(f"kv_connector_extra_config: field {name!r}: got {value!r}, allowed: {expected}")
+    return value
+
+
+def _servable(policy: P, what: str) -> P:
+    if policy.needs:
+        raise InputError(f"{what} needs {', '.join(sorted(policy.needs))}, which no live engine can give")
+    return policy
