@@ -166,11 +166,11 @@ class Prefetch:
         now_ns = self._engine.env.now // PS_PER_NS
         missing = []
         for workflow, agent, segment, blocks in self._readers.paths():
-            node, matched = host.find(segment, blocks)
-            if node is None:
+            resident = device.find(segment, blocks)[1]
+            if resident == blocks:
                 continue
-            resident = device.find(segment, matched)[1]
-            if resident < matched:
+            node, matched = host.find(segment, blocks)
+            if node is not None and resident < matched:
                 host.cut_at(node, matched, now_ns)  # readers are those of whole nodes
                 missing.append((workflow, agent, segment, matched, resident))
         runs: dict[int, HostRun] = {}
