@@ -17,6 +17,7 @@ from experiments.fuzz_worlds import fuzz_world, policy_names
 from policies.registry import names
 from sim.engine import Engine
 from sim.kv.radix import RadixCache
+from sim.stretch import Stretch
 from traces.tables import REQUEST_STATUS
 
 
@@ -92,8 +93,8 @@ def test_a_leak_in_the_cache_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_shortcut_of_fast_forward_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    sound = Engine._steps_ended_by
-    monkeypatch.setattr(Engine, "_steps_ended_by", lambda self, now: max(sound(self, now) - 1, 0))
+    sound = Stretch.ended_by
+    monkeypatch.setattr(Stretch, "ended_by", lambda self, now: max(sound(self, now) - 1, 0))
     first_failure()
 
 
