@@ -28,13 +28,14 @@ from sim.log import RunLog
 from sim.memory import Memory
 from sim.oracle import RecordedOracle
 from sim.prefetch import Prefetch
+from sim.pricing import StepPrices
 from sim.request import Request
+from sim.rows import RequestRows
 from sim.speculate import Speculator
 from sim.stretch import Stretch
-from traces.tables import CACHE_EVENTS, REQUEST_STATUS
+from traces.tables import CACHE_EVENTS
 
 _LOAD_BACK = CACHE_EVENTS.index("load_back")
-_STATUS = {name: i for i, name in enumerate(REQUEST_STATUS)}
 
 
 class Engine:
@@ -104,15 +105,8 @@ class Engine:
                 self.prefetch = self.memory.prefetch = Prefetch(
                     self, host_tier, prefetcher, host, self.readers
                 )
-        self.bucketer = bucketer
-        self._bucket_state = bucketer.new_state(host)
-        self._captured = bucketer.plan(host)
-        self._eager = not bucketer.active()
-        self._linear = profile.linear_table(self._max_tokens)
-        self._per_seq_ps = profile.per_seq_ps + profile.overhead_per_seq_ps
-        self._kv_ps = profile.kv_read_ps_per_token
-        self._overhead_ps = profile.overhead_ps
-        self._eager_launch_ps = profile.eager_launch_ps
+        self._prices = StepPrices(profile, self._max_tokens, bucketer, host)
+        self._rows = RequestRows(env, index, log)
 
         self.batch = DecodeBatch(config.block_tokens)
         self.waiting_heap: list[tuple[int, int, int, Request]] = []
@@ -257,9 +251,9 @@ class Engine:
         for request in list(self.running_requests.values()):
             if request.join_step >= 0:
                 self.batch.leave(request)
-            self._end_row(request, -1, "incomplete", "")
+            self._rows.end(request, -1, "incomplete")
         for _, _, _, request in sorted(self.waiting_heap, key=lambda entry: entry[:3]):
-            self._end_row(request, -1, "incomplete", "")
+            self._rows.end(request, -1, "incomplete")
 
     # -- the step loop ---------------------------------------------------------------------------------------
 
@@ -368,9 +362,11 @@ class Engine:
         self._stretch.steps = 1
         if self.config.fast_forward and not alone and self._speculator is None:
             self._stretch.steps = max(1, batch.steps_within(available, batch.steps_to_finish()))
-        rest_ps = self._kv_ps * batch.context_tokens + self._per_seq_ps * seqs + self._overhead_ps + draft_ps
-        graph = self._price(seqs, width, seqs + drafted, 0, rest_ps)
-        self._stretch.growth_ps = self._kv_ps * seqs
+        prices = self._prices
+        self._stretch.first_ps, graph = prices.step(
+            seqs, width, seqs + drafted, 0, batch.context_tokens, draft_ps
+        )
+        self._stretch.growth_ps = prices.growth_ps * seqs
         self._open_row(seqs, 0, 0, graph)
         self._set_timer()
 
@@ -379,15 +375,16 @@ class Engine:
         seqs = batch.seqs
         prefill_tokens = 0
         attention_ps = 0
-        chunk_attention_ps = self.profile.chunk_attention_ps
+        prices = self._prices
         for request, chunk in chunks:
             prefill_tokens += chunk
-            attention_ps += chunk_attention_ps(chunk, request.computed_tokens)
+            attention_ps += prices.attention_ps(chunk, request.computed_tokens)
         drafted, draft_ps, _ = self._draft(prefill_tokens)
         self._stretch.steps = 1
-        rest_ps = self._kv_ps * batch.context_tokens + attention_ps + self._overhead_ps + draft_ps
-        rest_ps += self._per_seq_ps * (seqs + len(chunks))
-        graph = self._price(seqs, 0, seqs + drafted + prefill_tokens, len(chunks), rest_ps)
+        tokens = seqs + drafted + prefill_tokens
+        self._stretch.first_ps, graph = prices.step(
+            seqs, 0, tokens, len(chunks), batch.context_tokens, attention_ps + draft_ps
+        )
         self._stretch.growth_ps = 0
         self._chunks = chunks
         # Admissions moved blocks at this instant; the row tells what holds once they are done.
@@ -396,9 +393,6 @@ class Engine:
         self._cached_before = tree.resident_blocks - tree.protected_blocks
         self._open_row(seqs, len(chunks), prefill_tokens, graph)
         self._set_timer()
-
-    def _linear_ps(self, tokens: int) -> int:
-        return self._linear[tokens] if tokens <= self._max_tokens else self.profile.linear_ps_at(tokens)
 
     def _draft(self, prefill_tokens: int) -> tuple[int, int, int]:
         """Return (tokens drafted for the step, drafting cost in ps, new tokens a sequence or 0 if ragged)."""
@@ -424,26 +418,6 @@ class Engine:
                     self.memory.evict(short)
                 self.memory.private_blocks += grown
                 self.batch.join(request)
-
-    def _price(self, seqs: int, width: int, tokens: int, prefill_seqs: int, rest_ps: int) -> int:
-        """Set the duration of the stretch's first step from the graph it runs in; return the graph's key or 0.
-
-        rest_ps is what does not depend on the executed width. Kernel launches of an eager step run ahead of the
-        GPU, so that they show only where they take longer than the kernels.
-        """
-        if self._eager:
-            self._stretch.first_ps = max(self._linear_ps(tokens) + rest_ps, self._eager_launch_ps)
-            return 0
-        shape = BatchShape(seqs, width, tokens, prefill_seqs, self.batch.context_tokens)
-        choice = self.bucketer.pick(self._bucket_state, self._captured, shape)
-        work_ps = self._linear_ps(choice.executed) + rest_ps
-        if choice.key is None:
-            self._stretch.first_ps = max(work_ps, self._eager_launch_ps)
-            return 0
-        self._stretch.first_ps = work_ps + self.profile.graph_launch_ps
-        if choice.build:
-            self._stretch.first_ps += self.profile.graph_build_ps
-        return choice.key
 
     def _open_row(self, seqs: int, prefill_seqs: int, prefill_tokens: int, graph: int) -> None:
         continuing = seqs
@@ -613,7 +587,7 @@ class Engine:
             request.first_token_ps = now
         else:
             gap_ns = now // PS_PER_NS - request.last_token_ps // PS_PER_NS
-            self._decide("gap", request, gap_ns)
+            self._rows.decision("gap", request, gap_ns)
         request.generated += 1
         if request.generated == request.output_tokens:
             self._finish(request)
@@ -635,7 +609,7 @@ class Engine:
         del self.running_requests[request.stage]
         if self._speculator is not None:
             self._speculator.finish(request)
-        self._end_row(request, self.env.now, "finished", "")
+        self._rows.end(request, self.env.now, "finished")
         self._done(request, True)
 
     def _preempt(self) -> None:
@@ -664,10 +638,10 @@ class Engine:
         request.target_tokens = request.prompt_tokens + request.generated
         request.computed_tokens = 0
         self._enqueue(request)
-        self._decide("preempt", request, request.target_tokens)
+        self._rows.decision("preempt", request, request.target_tokens)
 
     def _reject(self, request: Request, reason: str) -> None:
-        self._end_row(request, self.env.now, "rejected", reason)
+        self._rows.end(request, self.env.now, "rejected", reason)
         self._done(request, False)
 
     def _enqueue(self, request: Request) -> None:
@@ -681,31 +655,8 @@ class Engine:
             step = self.batch.steps_within(self._free_before + self._freed + freed - 1, self._stretch.steps)
         self.memory.evict_row(node, blocks, self._stretch.time_of(step))
 
-    def _decide(self, action: str, request: Request, value: int) -> None:
-        self.log.add(
-            "decisions",
-            (self.env.now // PS_PER_NS, self.index, "engine", action, request.workflow, request.stage, value),
-        )
-
     def _log_pause_gaps(self) -> None:
         gap_ns = self._stretch.time_of(1) // PS_PER_NS - self._last_end_ps // PS_PER_NS
         for request in self.running_requests.values():
             if request.join_step >= 0:
-                self._decide("gap", request, gap_ns)
-
-    def _end_row(self, request: Request, finished_ps: int, status: str, reason: str) -> None:
-        self.log.add(
-            "requests",
-            (
-                request.stage, request.workflow, request.agent, self.index, request.prompt_tokens,
-                request.generated, request.released_ps // PS_PER_NS, _ns(request.admitted_ps),
-                _ns(request.first_token_ps), _ns(finished_ps), request.gpu_hit_tokens,
-                request.host_hit_tokens,
-                request.prefilled_tokens, request.recomputed_tokens, request.preemptions,
-                request.drafted_tokens, request.accepted_tokens, _STATUS[status], reason,
-            ),
-        )  # fmt: skip
-
-
-def _ns(ps: int) -> int:
-    return ps // PS_PER_NS if ps >= 0 else -1
+                self._rows.decision("gap", request, gap_ns)
