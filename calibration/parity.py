@@ -129,7 +129,7 @@ def simulated_decisions(
     workload, stages = as_workload(script)
     request_of = {stage: i for i, stage in enumerate(stages)}
     inner = cast("Evictor[Any]", load("evictors", evictor, options))
-    contents = [_contents([*r.prompt, *r.output], script.block_tokens) for r in script.requests]
+    contents = [contents_of([*r.prompt, *r.output], script.block_tokens) for r in script.requests]
     witness = Witness(inner, script.block_tokens, {s: contents[i] for s, i in request_of.items()})
     policies = replace(
         PolicySet(evictor=witness), predictor=cast("Predictor[Any]", load("predictors", predictor))
@@ -246,7 +246,7 @@ def live_decisions(script: Script, live: Path) -> Decisions:
         hits[stage] = hit
     if -1 in hits:
         raise InputError(f"{live}: request {hits.index(-1)} of the script is missing; another script?")
-    contents = [_contents([*r.prompt, *r.output], script.block_tokens) for r in script.requests]
+    contents = [contents_of([*r.prompt, *r.output], script.block_tokens) for r in script.requests]
     filled = [hit // script.block_tokens for hit in hits]  # blocks of each request that are known by now
     of_node: dict[int, Content] = {}
     victims = []
@@ -280,7 +280,7 @@ def _named(described: str) -> tuple[str, dict[str, Any]]:
     return name, {key: value.strip("'") for key, value in pairs}
 
 
-def _contents(tokens: Sequence[int], block_tokens: int) -> list[Content]:
+def contents_of(tokens: Sequence[int], block_tokens: int) -> list[Content]:
     """Return the content of every full block: a chain of digests."""
     out: list[Content] = []
     above = b""

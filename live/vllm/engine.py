@@ -13,6 +13,7 @@ from live.vllm import compat
 from live.vllm.settings import EvictionSettings
 from traces.errors import InputError
 
+_SHUTDOWN_S = 60.0
 _ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
@@ -60,6 +61,7 @@ class SerialEngine:
             enable_prefix_caching=True,
             disable_log_stats=True,
             async_scheduling=False,
+            distributed_executor_backend="uni",
             seed=0,
             **given,
         )
@@ -79,4 +81,5 @@ class SerialEngine:
 
     def __exit__(self, *_: object) -> None:
         """End the engine; a host that records writes its log now."""
-        self._engine.llm_engine.engine_core.shutdown()
+        # The default of 5 s may end an engine core of its own before its log is written.
+        self._engine.llm_engine.engine_core.shutdown(timeout=_SHUTDOWN_S)

@@ -1,0 +1,162 @@
+"""Simulator and live host, block by block: the simulator's nodes are runs of blocks, the live host's are single ones.
+
+The pool is `fake_pool`'s; `external_tests/vllm` compares with vLLM itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from fake_pool import FakePool
+
+from calibration import parity
+from live.script import Script, ScriptRequest, renumbered
+from live.vllm.host import EvictionHost
+from live.vllm.settings import EvictionSettings
+from policies.laws import toy_host
+from policies.registry import names
+from traces import draws
+from traces.errors import InputError
+
+SIZE = 4
+AGENTS = ("planner", "coder", "tester")
+# Equal whatever the grain of nodes: what these rank by is the same for a run of blocks and for each block of it.
+GRAINLESS = ("lifecycle", "lookahead", "lru")
+
+
+def script(seed: int, turns: int = 60) -> Script:
+    """Workflows of a few agents over shared heads; a turn continues what its workflow said, or starts a side prompt."""
+
+    def below(n: int, what: str, *ids: int) -> int:
+        return draws.bits(seed, f"parity {what}", *ids) % n
+
+    heads = [[10 * h + below(3, "head", h, i) for i in range(9 + 5 * h)] for h in range(3)]
+    history: dict[int, list[int]] = {}
+    rows: list[ScriptRequest] = []
+    for turn in range(turns):
+        workflow = turn // 8 + below(3, "workflow", turn)
+        said = history.get(workflow, [])
+        if not 0 < len(said) < 90:
+            said = list(heads[below(3, "which", workflow)])
+        if below(4, "side", turn) == 0:
+            said = list(heads[below(3, "other", turn)])
+        prompt = said + [100 + turn * 8 + i for i in range(1 + below(6, "new", turn))]
+        if len(prompt) % SIZE == 0:
+            prompt.append(7)
+        output = [1000 + turn * 16 + i for i in range(1 + below(12, "output", turn))]
+        if below(4, "side", turn):
+            history[workflow] = prompt + output
+        agent = AGENTS[below(3, "agent", turn)]
+        rows.append(ScriptRequest(workflow, 0, agent, tuple(prompt), tuple(output), finished=False))
+    return renumbered(rows, SIZE)
+
+
+def played(script: Script, evictor: str, blocks: int, directory: Path, predictor: str = "none") -> Path:
+    """Serve the script on a fake pool in the hands of the host, one token a step; return the run's directory."""
+    given = EvictionSettings(
+        evictor=evictor, predictor=predictor, agents=script.agents, log_dir=str(directory), call_ms_max=0
+    )
+    host, pool = EvictionHost(given), FakePool(blocks)
+    pool.hash_block_size = SIZE
+    host.bind(
+        pool,
+        replace(toy_host(), block_tokens=SIZE, capacity_tokens=blocks * SIZE, agents=script.agents),
+    )
+    for r in script.requests:
+        tokens = [*r.prompt, *r.output]
+        hashes = [bytes.fromhex(c) for c in parity.contents_of(tokens, SIZE)]
+        request = SimpleNamespace(
+            request_id=str(r.stage),
+            sampling_params=SimpleNamespace(
+                extra_args={
+                    "wf_id": r.workflow,
+                    "stage": r.stage,
+                    "agent": r.agent,
+                    "wf_finished": int(r.finished),
+                }
+            ),
+            num_prompt_tokens=len(r.prompt),
+            num_tokens=len(r.prompt),
+            num_output_tokens=len(r.output),
+            num_preemptions=0,
+            status=SimpleNamespace(name="FINISHED_LENGTH_CAPPED"),
+            block_hashes=hashes,
+        )
+        host.arrived(request)
+        held = []
+        for key in hashes[: (len(r.prompt) - 1) // SIZE]:
+            copies = pool.cached.get(key)
+            if copies is None:
+                break
+            held.append(next(iter(copies.values())))
+        known = len(held)
+        host.offered(request, known * SIZE)
+        pool.touch(held)
+        for computed in range(len(r.prompt), len(tokens)):
+            held = held + pool.get_new_blocks(max(0, -(-computed // SIZE) - len(held)))
+            pool.cache_full_blocks(request, held, known, computed // SIZE)
+            known = computed // SIZE
+            if computed == len(r.prompt):
+                host.admitted(request)
+            host.step({request.request_id: 1}, lambda _: 0)
+            host.tree.check_integrity()
+        host.ended(request)
+        pool.free_blocks(reversed(held))
+    host.shutdown()
+    return directory
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("evictor", GRAINLESS)
+def test_both_hosts_name_the_same_victims_in_the_same_order(evictor: str, seed: int, tmp_path: Path) -> None:
+    given = script(seed)
+    live = played(given, evictor, 34, tmp_path / "live", predictor="markov")
+    outcome = parity.compare(given, live, "markov")
+    assert outcome.equal, outcome
+    assert outcome.victims > 100
+    assert outcome.hit_tokens > 200
+
+
+def test_the_comparison_tells_policies_apart(tmp_path: Path) -> None:
+    given = script(0)
+    of = {e: parity.live_decisions(given, played(given, e, 34, tmp_path / e, "markov")) for e in GRAINLESS}
+    assert len({d.victims for d in of.values()}) == len(GRAINLESS)
+    assert len({d.hit_tokens for d in of.values()}) > 1
+
+
+def test_forecasts_decide_who_leaves(tmp_path: Path) -> None:
+    given = script(0)
+    with_them = parity.simulated_decisions(given, 34, "lookahead", {}, "markov")
+    without = parity.simulated_decisions(given, 34, "lookahead", {})
+    assert with_them.victims != without.victims
+
+
+def test_the_engines_own_order_is_lru(tmp_path: Path) -> None:
+    given = script(1)
+    outcome = parity.compare(given, played(given, "stock", 34, tmp_path / "live"))
+    assert outcome.equal, outcome
+
+
+def test_evictors_that_weigh_nodes_by_size_need_the_grain_of_the_simulator(tmp_path: Path) -> None:
+    """A known difference (ADR 8): whoever uses a node's size or counts nodes sees other nodes in the two hosts."""
+    given = [script(seed) for seed in range(2)]
+    differ = set()
+    for evictor in names("evictors"):
+        if evictor in (*GRAINLESS, "belady_leaf"):
+            continue
+        for seed, one in enumerate(given):
+            live = played(one, evictor, 34, tmp_path / f"{evictor}{seed}", "markov")
+            if not parity.compare(one, live, "markov").equal:
+                differ.add(evictor)
+    print("differ:", sorted(differ))
+
+
+def test_a_run_of_another_script_is_refused(tmp_path: Path) -> None:
+    live = played(script(2, turns=40), "lru", 40, tmp_path / "live")
+    with pytest.raises(InputError, match="another script"):
+        parity.compare(script(2, turns=50), live)
+    with pytest.raises(InputError, match="no live run"):
+        parity.compare(script(2), tmp_path / "nowhere")
