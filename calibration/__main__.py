@@ -112,6 +112,7 @@ def _parser() -> argparse.ArgumentParser:
         "measure_cli",
         "memory_cli",
         "sensitivity_cli",
+        "parity",
     ):
         import_module(f"calibration.{module}").add_parser(commands)
     for command in (operations, overhead):

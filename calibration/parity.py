@@ -6,6 +6,7 @@ is exact: the contents that left the cache, in order, and the hits of every requ
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -58,15 +59,25 @@ class Parity:
         return self.first_difference < 0 and self.hits_equal and not self.notes
 
 
-def compare(script: Script, live: Path, predictor: str = "none") -> Parity:
-    """Simulate `script` under the evictor that the live run in `live` names, and compare.
+def compare(script: Script, live: Path) -> Parity:
+    """Simulate `script` under the policies that the live run in `live` names, and compare.
 
-    Raises InputError for a directory that holds no live run, or one of another script.
+    The engine's own order ("stock") is compared with lru. Raises InputError for a directory that holds no live run, or
+    one of another script.
     """
     about = _about(live)
-    evictor, options = _named(about["evictor"])
+    stock = about["evictor"] == "stock"
+    evictor = cast(
+        "Evictor[Any]",
+        load(
+            "evictors", "lru" if stock else about["evictor"], {} if stock else _set(about["evictor_options"])
+        ),
+    )
+    predictor = cast(
+        "Predictor[Any]", load("predictors", about["predictor"], _set(about["predictor_options"]))
+    )
     there = live_decisions(script, live)
-    here = simulated_decisions(script, about["kv_blocks"], evictor, options, predictor)
+    here = simulated_decisions(script, about["kv_blocks"], evictor, predictor)
     notes = []
     for key, what in (
         ("dropped", "the policy was dropped"),
@@ -85,6 +96,34 @@ def compare(script: Script, live: Path, predictor: str = "none") -> Parity:
         here.hit_tokens == there.hit_tokens,
         tuple(notes),
     )
+
+
+def add_parser(commands: Any) -> None:
+    """Add `parity` to the command line."""
+    parser = commands.add_parser("parity", help="compare decisions of vLLM with the simulator's")
+    parser.add_argument("script", type=Path, help="what `python -m live record` wrote")
+    parser.add_argument(
+        "runs", type=Path, nargs="+", metavar="RUN", help="what `python -m live replay` wrote"
+    )
+    parser.set_defaults(run=_parity)
+
+
+def _parity(args: argparse.Namespace) -> int:
+    script = Script.open(args.script)
+    outcomes = [(run, compare(script, run)) for run in args.runs]
+    for run, o in outcomes:
+        said = "equal" if o.equal else "; ".join(_differences(o))
+        print(f"{run}: {o.evictor}: {o.victims} victims, {o.hit_tokens} hit tokens in the simulator: {said}")
+    return 0 if all(o.equal for _, o in outcomes) else 1
+
+
+def _differences(o: Parity) -> list[str]:
+    out = [f"victim {o.first_difference} is another"] if o.first_difference >= 0 else []
+    return out + ([] if o.hits_equal else ["other hits"]) + list(o.notes)
+
+
+def _set(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
 # -- the simulator ------------------------------------------------------------------------------------------------
@@ -119,21 +158,16 @@ def as_workload(script: Script) -> tuple[Workload, list[int]]:
 
 
 def simulated_decisions(
-    script: Script,
-    kv_blocks: int,
-    evictor: str,
-    options: dict[str, Any],
-    predictor: str = "none",
+    script: Script, kv_blocks: int, evictor: Evictor[Any], predictor: Predictor[Any] | None = None
 ) -> Decisions:
     """Return what the simulator decides, with the block-hash semantics."""
     workload, stages = as_workload(script)
     request_of = {stage: i for i, stage in enumerate(stages)}
-    inner = cast("Evictor[Any]", load("evictors", evictor, options))
     contents = [contents_of([*r.prompt, *r.output], script.block_tokens) for r in script.requests]
-    witness = Witness(inner, script.block_tokens, {s: contents[i] for s, i in request_of.items()})
-    policies = replace(
-        PolicySet(evictor=witness), predictor=cast("Predictor[Any]", load("predictors", predictor))
-    )
+    witness = Witness(evictor, script.block_tokens, {s: contents[i] for s, i in request_of.items()})
+    policies = PolicySet(evictor=witness)
+    if predictor is not None:
+        policies = replace(policies, predictor=predictor)
     tokens = max(len(r.prompt) + len(r.output) for r in script.requests)
     engine = EngineConfig(
         block_tokens=script.block_tokens, max_num_seqs=1, max_num_batched_tokens=max(tokens, 2048)
@@ -269,15 +303,6 @@ def _about(live: Path) -> dict[str, Any]:
     except (OSError, ValueError) as e:
         raise InputError(f"{live}: no live run: {e}") from e
     return value
-
-
-def _named(described: str) -> tuple[str, dict[str, Any]]:
-    """Return (name, options) of what `policies.registry.describe` wrote; the engine's own order is LRU."""
-    if described == "stock":
-        return "lru", {}
-    name, _, rest = described.partition("(")
-    pairs = (part.split("=", 1) for part in rest.removesuffix(")").split(", ") if part)
-    return name, {key: value.strip("'") for key, value in pairs}
 
 
 def contents_of(tokens: Sequence[int], block_tokens: int) -> list[Content]:

@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +69,7 @@ def script(script_path: Path) -> Script:
 
 
 @pytest.fixture(scope="session")
-def run(site: Path, model: Path, script_path: Path) -> Iterator[Run]:
+def run(site: Path, model: Path, script_path: Path) -> Run:
     """Replay the script under an evictor, once a set of arguments; return the run's directory."""
     done: dict[tuple[object, ...], Path] = {}
 
@@ -85,7 +85,7 @@ def run(site: Path, model: Path, script_path: Path) -> Iterator[Run]:
             done[key] = out
         return done[key]
 
-    yield replayed
+    return replayed
 
 
 def outputs(run: Path) -> list[list[int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import fields
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
@@ -16,7 +17,6 @@ from live.vllm.guard import PolicyGuard
 from live.vllm.queue import PolicyQueue
 from live.vllm.records import RunRecords
 from live.vllm.settings import EvictionSettings
-from policies.registry import describe
 from policies.views import Forecast, HostInfo, WorkflowView
 from traces.errors import InputError
 
@@ -145,8 +145,10 @@ class EvictionHost:
     def about(self) -> dict[str, Any]:
         """Return what is known of the run beside its tables. Does not mutate."""
         return {
-            "evictor": "stock" if self.settings.stock else describe(self._evictor),
-            "predictor": describe(self._predictor),
+            "evictor": self.settings.evictor,
+            "evictor_options": {f.name: getattr(self._evictor, f.name) for f in fields(self._evictor)},
+            "predictor": self.settings.predictor,
+            "predictor_options": {f.name: getattr(self._predictor, f.name) for f in fields(self._predictor)},
             "agents": list(self.settings.agents),
             "dropped": "" if self.settings.stock else self.evictor.dropped,
             "predictor_dropped": self.predictor.dropped if self.predictor is not None else "",
