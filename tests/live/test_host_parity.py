@@ -25,7 +25,7 @@ from traces.errors import InputError
 SIZE = 4
 AGENTS = ("planner", "coder", "tester")
 # Equal whatever the grain of nodes: what these rank by is the same for a run of blocks and for each block of it.
-GRAINLESS = ("continuum", "kvflow", "lfu", "lifecycle", "lookahead", "lru")
+GRAINLESS = ("kvflow", "lfu", "lifecycle", "lookahead", "lru")
 
 
 def script(seed: int, turns: int = 60) -> Script:
@@ -143,7 +143,7 @@ def test_the_engines_own_order_is_lru(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("evictor", ["gdsf", "hits_per_token"])
 def test_evictors_that_weigh_nodes_by_size_decide_by_the_grain_of_nodes(evictor: str, tmp_path: Path) -> None:
-    """A known difference (docs/adr/0008): for whoever uses a node's size, a run of blocks is not its blocks."""
+    """A known difference (docs/adr/0009): for whoever uses a node's size, a run of blocks is not its blocks."""
     given = script(0)
     outcome = parity.compare(given, played(given, evictor, 34, tmp_path / "live", "markov"))
     assert outcome.first_difference >= 0
