@@ -21,6 +21,7 @@ COMMANDS = {
     "bench": "time the simulator",
     "doctor": "check this installation",
     "train": "fit predictors on recorded workflows, compare them on others, measure what they cost",
+    "reproduce": "run what a paper reports, and print a report card",
     "fuzz": "random workloads, configs, policies and faults against the invariants",
 }
 
@@ -59,9 +60,9 @@ def parser() -> argparse.ArgumentParser:
     for command in (report, plot, trace):
         command.add_argument("--store", type=Path, default=Path("runs"), help="the run store (default: runs)")
     bench = made["bench"]
-    bench.add_argument("what", choices=["sim"], help="what to time")
+    bench.add_argument("what", choices=["sim", "policies"], help="the simulator, or what decisions cost")
     bench.add_argument("overrides", nargs="*", metavar="OPTION=VALUE", help="as for run; one arm, one seed")
-    bench.add_argument("--workload", required=True, help="a file or an embedded workload")
+    bench.add_argument("--workload", help="sim: a file or an embedded workload")
     bench.add_argument("--json", action="store_true", help="one JSON object instead of text")
     made["doctor"].add_argument(
         "--store", type=Path, default=Path("runs"), help="the run store (default: runs)"
@@ -77,6 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise InputError(nearest(words[0], COMMANDS, what="command"))
         if words[:1] == ["fuzz"]:
             return int(importlib.import_module("experiments.fuzz").main(words[1:]))
+        if words[:1] == ["reproduce"]:
+            return int(importlib.import_module("experiments.reproduce").main(words[1:]))
         if words[:1] == ["train"]:
             # Before numpy is loaded: threads that wait for each other make small products slow and sums inexact.
             for library in ("OPENBLAS", "OMP", "MKL"):
@@ -115,6 +118,14 @@ def _dispatch(a: argparse.Namespace) -> int:
 
         return show(a.what, a.policy_path, a.store)
     if a.command == "bench":
+        if a.what == "policies":
+            from experiments import bench_policies
+
+            if a.workload is not None:
+                raise InputError("bench policies: its cache is made up; leave out --workload")
+            return bench_policies.bench(a.overrides, as_json=a.json)
+        if a.workload is None:
+            raise InputError("bench sim: name what to simulate with --workload")
         from experiments.bench import bench
 
         return bench(a.workload, a.overrides, as_json=a.json)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-FIGURES = ("hit_rate", "latency_cdf", "occupancy", "arms", "sweep")
+FIGURES = ("hit_rate", "latency_cdf", "occupancy", "timeline", "arms", "sweep")
 
 
 def render(experiment_dir: Path, figure: str, out: Path) -> Path:

@@ -15,11 +15,21 @@ from traces.reuse import prefix_reuse
 from traces.schema import StageKind, Workload
 from traces.workloads.__main__ import embed, main
 
-NAMES = ("hover", "lmcache", "weka")
+NAMES = (
+    "autocoderover", "hover", "lmcache", "pbkv_finance", "pbkv_finance_shared", "pbkv_finance_train", "pbkv_hover",
+    "pbkv_hover_shared", "pbkv_hover_train", "pbkv_swe", "pbkv_swe_shared", "pbkv_swe_train", "weka",
+)  # fmt: skip
+CLAIM = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+TRAJECTORY = r"cost_2_[123]/[a-z-]+__[a-z-]+-\d+"
+QUESTION = r"financebench_id_\d{5}"
 SOURCE_ID = {
     "weka": r"trace_\d{4}",
     "lmcache": r"(miniswe|magagent|taubench)/[0-9a-f]{32}(\.[a-z_]+)?",
-    "hover": r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}",
+    "hover": CLAIM,
+    "pbkv_hover": CLAIM,
+    "pbkv_swe": TRAJECTORY,
+    "pbkv_finance": QUESTION,
+    "autocoderover": r"acr-run-[12]/[a-z-]+__[a-z-]+-\d+",
 }
 
 
@@ -28,7 +38,7 @@ def opened(name: str) -> Workload:
     return workloads.open(name)
 
 
-def test_all_three_are_there() -> None:
+def test_all_of_them_are_there() -> None:
     assert workloads.names() == NAMES
 
 
@@ -39,8 +49,9 @@ def test_a_workload_is_sound_and_is_what_its_provenance_says(name: str) -> None:
     assert w.name == said["name"] == name
     assert w.digest() == said["digest"]
     assert (w.n_workflows, w.n_stages, w.n_requests) == (said["workflows"], said["stages"], said["requests"])
+    form = w.provenance["format"]
     assert said["command"].startswith(
-        f"python -m traces convert COPY_OF_THE_SET {name}.workload --format {name} "
+        f"python -m traces convert COPY_OF_THE_SET {name}.workload --format {form} "
     )
     for key in ("source", "licence", "records", "not_imported"):
         assert said[key] == w.provenance[key]
@@ -49,7 +60,8 @@ def test_a_workload_is_sound_and_is_what_its_provenance_says(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_names_are_ids_of_the_source_and_nothing_else_is_text(name: str) -> None:
     w = opened(name)
-    assert all(re.fullmatch(SOURCE_ID[name], n) for n in w.workflow_names)
+    pattern = SOURCE_ID[name.removesuffix("_train").removesuffix("_shared")]
+    assert all(re.fullmatch(pattern, n) for n in w.workflow_names)
     assert all(re.fullmatch(r"[a-z]+(/(role-\d+|other))?", a) for a in w.agents)
     assert len(json.dumps(w.provenance)) < 4000
 
@@ -61,7 +73,7 @@ def test_all_files_together_stay_small() -> None:
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:
     with pytest.raises(InputError, match="unknown embedded workload 'wekka'; did you mean 'weka'"):
         workloads.open("wekka")
-    with pytest.raises(InputError, match="allowed: hover, lmcache, weka"):
+    with pytest.raises(InputError, match="allowed: autocoderover, hover, lmcache"):
         workloads.provenance("nothing-like-it")
 
 
@@ -93,6 +105,37 @@ def test_lmcache_outputs_have_one_id_a_token() -> None:
     assert w.output_ids is not None
     assert np.diff(w.output_ptr).tolist() == w.output_tokens.tolist()
     assert 1000 < len(np.unique(w.output_ids)) < 100_256
+
+
+@pytest.mark.parametrize("name", ["hover", "swe", "finance"])
+def test_what_predictors_learn_from_is_in_no_evaluated_workload(name: str) -> None:
+    learned = opened(f"pbkv_{name}_train")
+    for evaluated in (f"pbkv_{name}", f"pbkv_{name}_shared"):
+        w = opened(evaluated)
+        assert not set(learned.workflow_names) & set(w.workflow_names)
+        assert set(w.agents) <= set(learned.agents)
+        if name == "swe":  # not another run of the same issue, either
+            assert not {n.split("/")[1] for n in learned.workflow_names} & {
+                n.split("/")[1] for n in w.workflow_names
+            }
+
+
+@pytest.mark.parametrize("name", ["hover", "swe", "finance"])
+def test_both_conventions_send_the_same_calls_and_share_more_where_the_transcript_comes_first(
+    name: str,
+) -> None:
+    own, shared = opened(f"pbkv_{name}"), opened(f"pbkv_{name}_shared")
+    assert own.workflow_names == shared.workflow_names
+    for column in ("stage_kind", "stage_agent", "stage_duration_ns", "output_tokens"):
+        assert getattr(own, column).tolist() == getattr(shared, column).tolist()
+    rate = [r.hit_tokens.sum() / r.prompt_tokens.sum() for r in (prefix_reuse(own), prefix_reuse(shared))]
+    assert rate[1] > rate[0] + 0.1
+
+
+def test_every_finance_workflow_is_the_same_pipeline() -> None:
+    w = opened("pbkv_finance")
+    runs = {tuple(w.stage_agent[w.stage_workflow == k].tolist()) for k in range(w.n_workflows)}
+    assert len(runs) == 1
 
 
 def test_hover_shares_system_prompts_and_passages_across_claims() -> None:

@@ -1,0 +1,1 @@
+"""The report card of reproductions: what was published, what we get, under which reading, and the verdict."""

@@ -1,0 +1,167 @@
+"""`python -m experiments reproduce pbkv [--quick]`: run what a paper reports, and say what held.
+
+    python -m experiments reproduce pbkv --quick
+    python -m experiments reproduce pbkv seeds=20 only=R46,R53 store=runs
+
+Runs go through the run store: what is there is not run again, so that an interrupted card goes on where it stopped. The
+card is written as JSON and as a page, and printed; what failed stands beside what held. Exit status 0 says that the
+card is complete, not that everything was reproduced; 1 that runs failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from experiments.build import build, check_host
+from experiments.cards import course, forecasts, micro, render, sweeps, tables
+from experiments.cards.results import Results
+from experiments.cards.rows import Row
+from experiments.cards.studies import STUDIES
+from experiments.job import execute
+from experiments.run import run_missing, say
+from experiments.store import Store, explained, write_whole
+from experiments.targets import targets
+from traces.errors import InputError, nearest
+
+FAMILIES = ("pbkv",)
+# Studies that a target's row reads.
+NEEDS: dict[str, tuple[str, ...]] = {
+    **{id: tuple(s for s in pair if s) for id, pair in tables.CELLS.items()},
+    "R50": tuple(pair[0] for pair in tables.CELLS.values()),
+    "R51": ("concurrency",), "R52": ("predictor", "hover_32b"), "R53": ("horizon",),
+    "R54": ("hover_14b", "hover_shared_14b"), "R58": ("gamma",), "R59": ("rho",), "R60": ("noise",),
+    "R63": ("hover_32b",),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The words of the command. only: ids of targets, None for all; extra: options of every run."""
+
+    quick: bool
+    seeds: int | None
+    only: tuple[str, ...] | None
+    store: Path
+    extra: tuple[str, ...]
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"reproduce: {message} (see python -m experiments reproduce --help)")
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the command; return the exit status. Raises InputError for what a user can mend."""
+    parser = _Parser(
+        prog="python -m experiments reproduce", description=__doc__, allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("family", help="what to reproduce: pbkv")
+    parser.add_argument("words", nargs="*", metavar="OPTION=VALUE", help="seeds, only, store, executor.jobs")
+    parser.add_argument("--quick", action="store_true", help="small runs and two seeds: about two minutes")
+    given = parser.parse_intermixed_args(list(words))
+    if given.family not in FAMILIES:
+        raise InputError(nearest(given.family, FAMILIES, what="reproduction"))
+    return reproduce(read_words(given.words, quick=given.quick))
+
+
+def read_words(words: Sequence[str], *, quick: bool) -> Asked:
+    """Return the options that the words set; InputError with the nearest name for an unknown one."""
+    seeds, only, store, extra = None, None, Path("runs"), []
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or name not in ("seeds", "only", "store", "executor.jobs", "load.workflows"):
+            allowed = ("seeds", "only", "store", "executor.jobs", "load.workflows")
+            raise InputError(nearest(name, allowed, what="option of reproduce"))
+        if name == "seeds":
+            if not value.isdecimal() or int(value) < 1:
+                raise InputError(f"seeds={value}: expected a count of at least 1")
+            seeds = int(value)
+        elif name == "only":
+            only = tuple(_matching(part) for part in value.split(","))
+        elif name == "store":
+            store = Path(value)
+        else:
+            extra.append(word)
+    flat = None if only is None else tuple(id for ids in only for id in ids)
+    return Asked(quick, seeds, flat, store, tuple(extra))
+
+
+def _matching(part: str) -> tuple[str, ...]:
+    """Return the targets that `part` names: R48 names R48a and R48b."""
+    known = targets()
+    found = tuple(id for id in known if part == id or (id.startswith(part) and id[len(part) :].isalpha()))
+    if not found:
+        raise InputError(nearest(part, known, what="target"))
+    return found
+
+
+def reproduce(asked: Asked) -> int:
+    """Run the studies, judge, print the card and write it; return the exit status."""
+    wanted = tuple(targets()) if asked.only is None else asked.only
+    names = [s for s in STUDIES if any(s in NEEDS.get(id, ()) for id in wanted)]
+    if asked.only is None:
+        names = list(STUDIES)
+    studies, failed, commands = _run(names, asked)
+    rows = [r for r in judge(studies, wanted, quick=asked.quick) if r.id in wanted]
+    rows.sort(key=lambda r: (list(targets()).index(r.id), r.reading))
+    size = (
+        "--quick: two seeds and small runs, too few for a verdict to mean much"
+        if asked.quick
+        else "full runs"
+    )
+    seeds = {len(r.plan.seeds) for r in studies.values()}
+    said = (
+        f"{size}; {min(seeds, default=0)} to {max(seeds, default=0)} paired seeds; 95 % intervals over seeds"
+    )
+    about = {"family": "pbkv", "said": said, "commands": commands}
+    folder = asked.store / "cards" / ("pbkv-quick" if asked.quick else "pbkv")
+    with explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / "card.json", render.as_json(rows, about))
+    write_whole(folder / "card.html", render.as_html(rows, about))
+    print(render.as_text(rows))
+    print(f"card: {folder / 'card.html'}")
+    return 1 if failed else 0
+
+
+def _run(names: Sequence[str], asked: Asked) -> tuple[dict[str, Results], bool, list[str]]:
+    """Run what the store lacks of each study; return the results by study, whether a run failed, the commands."""
+    store = Store(asked.store)
+    store.create()
+    store.clean()
+    out: dict[str, Results] = {}
+    failed = False
+    commands = []
+    for name in names:
+        words = STUDIES[name].command(quick=asked.quick, seeds=asked.seeds, extra=asked.extra)
+        plan, jobs, chosen = build([*words, f"store={asked.store}"])
+        check_host(plan)
+        say(f"study {name}")
+        failures = run_missing(plan, jobs, chosen, store, execute)
+        for reason in sorted(set(failures.values())):
+            say(f"  failed: {reason}")
+        failed |= bool(failures)
+        commands.append(plan.command)
+        out[name] = Results(plan, store)
+    return out, failed, commands
+
+
+def judge(studies: Mapping[str, Results], wanted: Sequence[str], *, quick: bool) -> list[Row]:
+    """Return the rows of the targets asked for, from the studies that were run."""
+    rows = list(tables.rows(studies)) if any(id in tables.CELLS or id == "R50" for id in wanted) else []
+    accuracies: dict[str, float] = {}
+    if "predictor" in studies:
+        accuracies = forecasts.step_one([a.policies["predictors"] for a in studies["predictor"].plan.arms])
+    rows += sweeps.rows(studies, accuracies)
+    if {"R54", "R63"} & set(wanted):
+        rows += course.rows(studies)
+    if {"R55", "R56", "R57"} & set(wanted):
+        rows += forecasts.rows(forecasts.table(2 if quick else 10))
+    if {"R61", "R62"} & set(wanted):
+        rows += micro.rows(200 if quick else 2000)
+    return rows
