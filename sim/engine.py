@@ -82,7 +82,7 @@ class Engine:
         self._end_ps = 0
         self._block_tokens = config.block_tokens
         self._max_tokens = config.max_num_batched_tokens
-        self._max_len = min(config.max_model_len or profile.max_model_len, profile.max_model_len * 64)
+        self._max_len = config.max_model_len or profile.max_model_len
         self._by_priority = config.queue == "priority"
         self.evictor = evictor
         self.memory = Memory(env, index, config, evictor, host, paths, total_blocks, host_tier, log)
@@ -112,7 +112,6 @@ class Engine:
         self.waiting_heap: list[tuple[int, int, int, Request]] = []
         self.running_requests: dict[int, Request] = {}
         self.prefilling: list[Request] = []
-        self._loading = 0
         self.queued_tokens = 0
         self._sequence = 0
         self._timer: simpy.Event | None = None
@@ -551,11 +550,9 @@ class Engine:
                 request.stage,
             ),
         )
-        self._loading += 1
         version = request.version
 
         def arrived(_: simpy.Event) -> None:
-            self._loading -= 1
             if request.version == version and request.stage in self.running_requests:
                 self.memory.publish(
                     request, request.computed_tokens // self._block_tokens, self.env.now // PS_PER_NS

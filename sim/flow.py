@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import simpy
@@ -59,6 +61,7 @@ class Flow:
         self._requests: list[int] = np.bincount(workload.stage_workflow[llm], minlength=self.total).tolist()
         self._started_ps: dict[int, int] = {}
         self._failed: set[int] = set()
+        self._ready: deque[int] = deque()
         self._open_requests: dict[int, int] = {}
         self._rejected: dict[int, int] = {}
         self.completed = 0
@@ -91,6 +94,7 @@ class Flow:
             return
         self._cluster.stage_finished(request.stage)
         self._stage_done(request.stage)
+        self._release_ready()
 
     def stop(self) -> None:
         """Write the rows of workflows that are still open."""
@@ -126,24 +130,34 @@ class Flow:
             self._end(workflow, self._env.now)
             return
         waiting_for = self._waiting_for
-        for stage in [s for s in range(first, last) if waiting_for[s] == 0]:
-            self._release(stage)
+        self._ready.extend(s for s in range(first, last) if waiting_for[s] == 0)
+        self._release_ready()
 
-    def _release(self, stage: int) -> None:
-        if self._kind[stage] == 0:
-            if self._cluster.served(stage, self._env.now):
+    def _release_ready(self) -> None:
+        """Release what is ready, and what becomes ready of it at this instant (a list: chains may be long)."""
+        ready = self._ready
+        while ready:
+            stage = ready.popleft()
+            workflow = self._workflow[stage]
+            if workflow in self._failed:
+                continue  # a sibling released just before was rejected
+            if self._kind[stage] == 0:
+                if self._cluster.served(stage, self._env.now):
+                    self._stage_done(stage)
+                    continue
+                self._open_requests[workflow] += 1
+                self._cluster.release(stage, self._env.now)
+            elif self._duration_ps[stage] == 0:
                 self._stage_done(stage)
-                return
-            self._open_requests[self._workflow[stage]] += 1
-            self._cluster.release(stage, self._env.now)
-            return
-        duration = self._duration_ps[stage]
-        if duration == 0:
-            self._stage_done(stage)
-        else:
-            self._after(duration, lambda _: self._stage_done(stage))
+            else:
+                self._after(self._duration_ps[stage], partial(self._delay_over, stage))
+
+    def _delay_over(self, stage: int, _: simpy.Event) -> None:
+        self._stage_done(stage)
+        self._release_ready()
 
     def _stage_done(self, stage: int) -> None:
+        """Account the end of a stage; its children that wait for nothing else are ready."""
         workflow = self._workflow[stage]
         if workflow in self._failed:
             return
@@ -153,8 +167,8 @@ class Flow:
             child = children[i]
             waiting_for[child] -= 1
             if waiting_for[child] == 0:
-                self._release(child)
-        if self._stages_left[workflow] == 0 and workflow in self._started_ps:
+                self._ready.append(child)
+        if self._stages_left[workflow] == 0:
             self._end(workflow, self._env.now)
 
     def _end(self, workflow: int, finished_ps: int) -> None:

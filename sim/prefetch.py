@@ -269,7 +269,8 @@ class Prefetch:
     def _copy(self, runs: list[HostRun]) -> None:
         engine = self._engine
         blocks = sum(run.end - run.start for run in runs)
-        ready_ps = self._tier.to_device.transfer(blocks * self._block_bytes, engine.env.now, len(runs))
+        start_ps = max(engine.env.now, *(self._tier.readable_at(run.segment) for run in runs))
+        ready_ps = self._tier.to_device.transfer(blocks * self._block_bytes, start_ps, len(runs))
         self._in_flight = True
         self._log("copy", -1, blocks)
 

@@ -112,7 +112,18 @@ def random_workload(dice: Dice, *, arrivals: bool) -> Workload:
         units = list(system[agent])
         stages: list[int] = []
         for _ in range(1 + dice.below(6)):
-            parents = stages[-1:] if dice.below(4) else list(stages[-2:])
+            # A chain mostly; else a join of the last two, a sibling of the last, another root, or a late join.
+            kind_of_edge = dice.below(8)
+            if kind_of_edge < 4:
+                parents = stages[-1:]
+            elif kind_of_edge == 4:
+                parents = stages[-2:]
+            elif kind_of_edge == 5:
+                parents = stages[-2:-1]
+            elif kind_of_edge == 6:
+                parents = []
+            else:
+                parents = sorted({dice.below(len(stages)) + stages[0] for _ in range(2)}) if stages else []
             if dice.below(3) == 0 and stages:
                 kind = StageKind.TOOL if dice.below(2) else StageKind.WAIT
                 stages.append(builder.delay(kind, dice.pick(0, 1, 7_000_000, 90_000_000), parents=parents))

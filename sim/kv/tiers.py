@@ -42,6 +42,7 @@ class HostTier:
         self.to_host = Link(rate, profile.pcie_copy_overhead_ps)
         self.to_device = Link(rate, profile.pcie_copy_overhead_ps)
         self._seen: set[int] = set()
+        self._ready_ps: dict[int, int] = {}  # segment -> when its last copy to the host ends
 
     def load(self, request: Request, have_tokens: int, now_ps: int, profile: Profile) -> tuple[int, int]:
         """Return (end of the copy, tokens loaded beyond `have_tokens`); (now, 0) if recomputing is better."""
@@ -52,12 +53,22 @@ class HostTier:
         if node is None or tokens < max(self.config.min_load_tokens, 1) or self.config.load_back == "never":
             return now_ps, 0
         size_bytes = tokens // size * self._block_bytes
+        start_ps = max(now_ps, self.readable_at(paths.prompt_segment[stage]))
         if self.config.load_back == "predicted":
-            wait_ps = max(self.to_device.free_at_ps - now_ps, 0) + self.to_device.duration_ps(size_bytes)
+            wait_ps = max(self.to_device.free_at_ps, start_ps) - now_ps
+            wait_ps += self.to_device.duration_ps(size_bytes)
             if wait_ps >= profile.linear_ps_at(tokens) + profile.chunk_attention_ps(tokens, have_tokens):
                 return now_ps, 0
         self.tree.touch(node, Access(now_ps // PS_PER_NS, request.workflow, stage, request.agent))
-        return self.to_device.transfer(size_bytes, now_ps), tokens
+        return self.to_device.transfer(size_bytes, start_ps), tokens
+
+    def readable_at(self, segment: int) -> int:
+        """Return when the last copy to the host on the path of `segment` ends, in ps. Does not mutate."""
+        ready, parent, latest = self._ready_ps, self._paths.parent, 0
+        while segment >= 0:
+            latest = max(latest, ready.get(segment, 0))
+            segment = parent[segment]
+        return latest
 
     def on_insert(self, segment: int, stage: int, blocks: int, now_ps: int) -> None:
         """HBM got the leading `blocks` of a path: write-through copies them, selective at second sight."""
@@ -92,7 +103,7 @@ class HostTier:
         if short <= 0 or tree.evict(short, now_ns, _forget) >= short:
             stored = tree.insert(node, segment, stage, blocks, access)
             tree.unpin(stored, now_ns)
-            self.to_host.transfer(missing * self._block_bytes, now_ps)
+            self._ready_ps[segment] = self.to_host.transfer(missing * self._block_bytes, now_ps)
         if node is not None:
             tree.unpin(node, now_ns)
 

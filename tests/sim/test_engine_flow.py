@@ -12,6 +12,8 @@ from engine_cases import OPEN, STEP_NS, Case, run
 from policies.api import HostInfo, ReuseName, ReusePolicy, StageView
 from policies.registry import PolicySet, load
 from sim.config import LoadConfig, SimConfig
+from sim.worlds import World, flat_profile
+from traces.builder import WorkloadBuilder
 from traces.errors import InputError
 from traces.schema import StageKind
 
@@ -166,3 +168,38 @@ def test_a_finished_result_serves_a_stage_with_equal_input_and_no_other() -> Non
     assert result.requests[2]["released_ns"] == 50_000
     assert [d["stage"] for d in result.tables["decisions"] if d["family"] == "reuse"] == [1]
     assert result.stats.completed == 4
+
+
+def test_a_rejected_sibling_ends_its_workflow_and_what_was_not_issued_stays_so() -> None:
+    for before in (0, 1):
+        builder = WorkloadBuilder("siblings")
+        builder.workflow("w")
+        root = [builder.llm(16, 2)] if before else []
+        builder.llm(100_000, 2, parents=root)
+        builder.llm(16, 2, parents=root)
+        builder.workflow("x")
+        builder.llm(16, 2)
+        world = World(
+            builder.build(), flat_profile(10**9), SimConfig(load=LoadConfig(concurrency=1)), PolicySet(), 100
+        )
+        stats, tables = world.run(check=True)
+        finished = dict(
+            zip(
+                tables["workflows"]["workflow"].to_pylist(),
+                tables["workflows"]["finished_ns"].to_pylist(),
+                strict=True,
+            )
+        )
+        assert sorted(w for w, ns in finished.items() if ns >= 0) == [1]
+        assert stats.rejected == 1
+        assert tables["requests"].num_rows == 2 + before
+
+
+def test_a_long_chain_of_instant_stages_runs() -> None:
+    builder = WorkloadBuilder("chain")
+    builder.workflow("w")
+    last = [builder.llm(16, 1)]
+    for _ in range(5000):
+        last = [builder.delay(StageKind.TOOL, 0, parents=last)]
+    world = World(builder.build(), flat_profile(10**9), SimConfig(), PolicySet(), 100)
+    assert world.run()[0].completed == 1

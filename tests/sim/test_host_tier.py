@@ -126,3 +126,12 @@ def test_the_link_serves_copies_in_turn_each_with_its_overhead() -> None:
     assert link.transfer(1000, 5 * one) == 6 * one  # idle in between
     assert link.duration_ps(3000, copies=3) == 3 * one
     assert link.bytes_moved == 3000
+
+
+def test_what_is_still_being_copied_to_the_host_is_not_read_back_before() -> None:
+    # The link takes 1 ms a token: the prefix is on its way to the host for 16 ms from when it is displaced.
+    last = tiered(8, pcie_bytes_per_s=1_000_000, write="write_back").requests[2]
+    copy_ns = 16_000_000 + 6_000
+    assert last["host_hit_tokens"] == 16
+    assert last["admitted_ns"] < FAR_NS + copy_ns
+    assert last["first_token_ns"] >= FAR_NS + 2 * copy_ns  # there, and the same way back
