@@ -10,13 +10,12 @@ import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
-from live.script import Script
+from live.script import Content, Script, contents_of
 from policies.api import Evictor, Predictor
 from policies.registry import PolicySet, load
 from policies.views import Access, CacheNode, Forecast, HostInfo
@@ -31,7 +30,6 @@ from traces.schema import StageKind, Workload
 from traces.tables import CACHE_EVENTS
 
 _STEP_NS = 1_000
-Content = str  # a digest of the tokens from the root to the end of a block
 
 
 @dataclass(frozen=True)
@@ -303,17 +301,6 @@ def _about(live: Path) -> dict[str, Any]:
     except (OSError, ValueError) as e:
         raise InputError(f"{live}: no live run: {e}") from e
     return value
-
-
-def contents_of(tokens: Sequence[int], block_tokens: int) -> list[Content]:
-    """Return the content of every full block: a chain of digests."""
-    out: list[Content] = []
-    above = b""
-    for start in range(0, len(tokens) - block_tokens + 1, block_tokens):
-        block = np.array(tokens[start : start + block_tokens], dtype="<u4").tobytes()
-        above = blake2b(above + block, digest_size=12).digest()
-        out.append(above.hex())
-    return out
 
 
 def _first_difference(here: Sequence[Content], there: Sequence[Content]) -> int:

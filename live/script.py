@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from traces.errors import InputError
 
 _VERSION = 1
+Content = str  # a digest of the tokens from the root to the end of a block
 
 
 @dataclass(frozen=True)
@@ -107,3 +112,14 @@ def renumbered(requests: list[ScriptRequest], block_tokens: int) -> Script:
     ]
     agents = tuple(dict.fromkeys(r.agent for r in sorted(rows, key=lambda r: r.workflow)))
     return Script(agents, block_tokens, tuple(rows))
+
+
+def contents_of(tokens: Sequence[int], block_tokens: int) -> list[Content]:
+    """Return the content of every full block: a chain of digests."""
+    out: list[Content] = []
+    above = b""
+    for start in range(0, len(tokens) - block_tokens + 1, block_tokens):
+        block = np.array(tokens[start : start + block_tokens], dtype="<u4").tobytes()
+        above = blake2b(above + block, digest_size=12).digest()
+        out.append(above.hex())
+    return out

@@ -10,7 +10,7 @@ import pytest
 from conftest import BLOCKS, Run, about, outputs
 
 from calibration import parity
-from live.script import Script
+from live.script import Script, contents_of
 from traces.runlog import read_run
 from traces.tables import CACHE_EVENTS, REQUEST_STATUS
 
@@ -89,7 +89,7 @@ def test_no_active_workflows_block_leaves_while_a_retired_one_could(run: Run, sc
 
     ends = dict(zip(column("workflows", "workflow"), column("workflows", "finished_ns"), strict=True))
     sent = sorted(zip(column("requests", "released_ns"), column("requests", "stage"), strict=True))
-    chains = [parity.contents_of([*r.prompt, *r.output], script.block_tokens) for r in script.requests]
+    chains = [contents_of([*r.prompt, *r.output], script.block_tokens) for r in script.requests]
     above = {c: chain[i - 1] if i else None for chain in chains for i, c in enumerate(chain)}
     known = [hit // script.block_tokens for hit in parity.live_decisions(script, run("lifecycle")).hit_tokens]
     readers: dict[str, set[int]] = {}  # of resident contents

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from live.rekey import TokenPaths, TokenSource, serial_order
-from live.script import Script, ScriptRequest, renumbered
+from live.script import Content, Script, ScriptRequest, contents_of, renumbered
 from live.tiny.text import document
 from live.vllm.engine import SerialEngine
 from traces import workloads
@@ -23,11 +23,14 @@ _MAX_TOKENS = 2000
 def record(workload: str, model: Path, workflows: int, scale: int, seed: int) -> Script:
     """Serve a sample of an embedded workload in the engine as installed, and return what was sent and answered.
 
+    A request that would compute blocks which an earlier one has computed is left out: an equal answer to an equal
+    prompt. vLLM keeps both copies, the simulator one (docs/adr/0004), and a comparison would be of that.
     scale: tokens of the workload to one of the script. Raises InputError for a request that exceeds 2,000 tokens.
     """
     taken = resample(workloads.open(workload), workflows, seed)
     paths = TokenPaths(taken, _text_source(model, seed), scale, BLOCK_TOKENS)
     rows: list[ScriptRequest] = []
+    computed: set[Content] = set()
     with SerialEngine(model, BLOCK_TOKENS, 2 * _MAX_TOKENS // BLOCK_TOKENS, None) as engine:
         for stage in serial_order(taken, _AT_ONCE, seed):
             prompt, wanted = paths.prompt(stage), paths.output_tokens(stage)
@@ -38,6 +41,11 @@ def record(workload: str, model: Path, workflows: int, scale: int, seed: int) ->
                 )
             output = engine.serve(prompt, wanted)
             paths.answered(stage, len(prompt), output)
+            contents = contents_of([*prompt, *output], BLOCK_TOKENS)
+            found = next((i for i, c in enumerate(contents) if c not in computed), len(contents))
+            if found > (len(prompt) - 1) // BLOCK_TOKENS:
+                continue
+            computed.update(contents)
             agent = int(taken.stage_agent[stage])
             rows.append(
                 ScriptRequest(

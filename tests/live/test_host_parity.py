@@ -13,7 +13,7 @@ import pytest
 from fake_pool import FakePool
 
 from calibration import parity
-from live.script import Script, ScriptRequest, renumbered
+from live.script import Script, ScriptRequest, contents_of, renumbered
 from live.vllm.host import EvictionHost
 from live.vllm.settings import EvictionSettings
 from policies.evictors.lookahead import Lookahead
@@ -68,7 +68,7 @@ def played(script: Script, evictor: str, blocks: int, directory: Path, predictor
     )
     for r in script.requests:
         tokens = [*r.prompt, *r.output]
-        hashes = [bytes.fromhex(c) for c in parity.contents_of(tokens, SIZE)]
+        hashes = [bytes.fromhex(c) for c in contents_of(tokens, SIZE)]
         request = SimpleNamespace(
             request_id=str(r.stage),
             sampling_params=SimpleNamespace(
