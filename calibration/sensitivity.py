@@ -1,9 +1,11 @@
 """How wrong a profile may be before it recommends the wrong policy, and which measurement guards best against it.
 
 A choice is made under the profile as it is: the arm with the least mean workflow latency. Then one term of the profile
-is wrong by a factor: under the true costs another arm may be faster. That is a flip where the paired 95 % interval over
-seeds of their log-ratio lies below 0, and the regret is the latency lost by the choice. The expected regret of
-leaving a term unmeasured takes every factor from half to twice as equally likely; measuring the term removes it.
+is wrong by a factor: under the true costs another arm may be faster. That is a flip where the paired interval over
+seeds of their log-ratio lies below 0, at 95 % for all comparisons of a case together (Bonferroni: dozens are made, and
+one in forty would flip by luck). Where the choice itself is a tie there is nothing to overturn. The regret is the
+latency lost by the choice. The expected regret of leaving a term unmeasured takes every factor from half to twice
+as equally likely; measuring the term removes it.
 Where nothing flips there, the swing says which term the choice hangs on most: how far the margin between the choice
 and its closest rival moves. Larger errors (`FAR`) are then tried, for the first that flips at all.
 """
@@ -83,9 +85,12 @@ def judge(
     far: factors beyond FACTORS that `latency_s` also holds; they may flip, and count for no regret and no swing.
     """
 
+    # Also those of far errors, which may be tried: the bar is the same whether they are or not.
+    comparisons = len(TERMS) * len((*FACTORS, *FAR)) * (len(case.arms) - 1)
+
     def versus(arm: str, base: str, term: str, factor: int) -> tuple[float, float, float]:
         pairs = [[latency_s[case.name, a, term, factor, s] for a in (arm, base)] for s in seeds]
-        return interval([math.log(a / b) for a, b in pairs])
+        return interval([math.log(a / b) for a, b in pairs], comparisons if term else len(case.arms) - 1)
 
     mean = {a: math.fsum(latency_s[case.name, a, "", PPM, s] for s in seeds) / len(seeds) for a in case.arms}
     chosen = min(case.arms, key=lambda a: (mean[a], case.arms.index(a)))
@@ -127,32 +132,38 @@ def judge(
 
 
 def overall(judged: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return, over all cases, the smallest flipping error and the term whose measurement saves most regret."""
-    flips = [
-        (abs(math.log(float(f["factor"]))), term, f, j)
-        for j in judged
-        for term, t in j["terms"].items()
-        for f in t["flips"]
-    ]
-    tables = [j["terms"] for j in judged]
-    body: dict[str, Any] = {
+    """Return the smallest flipping error and the term to measure first, over the cases whose choice is sure."""
+    sure = [j for j in judged if j["sure"]]
+    body: dict[str, Any] = {"cases": [j["case"] for j in sure], "measure_first": None, "smallest": None}
+    if not sure:
+        return body
+    tables = [j["terms"] for j in sure]
+    body |= {
         "mean_regret_percent": _mean(tables, "mean_regret_percent"),
         "margin_swing_percent": _mean(tables, "margin_swing_percent"),
         "measure_first": _first(tables),
-        "smallest": None,
     }
+    flips = [
+        (abs(math.log(float(f["factor"]))), term, f, j)
+        for j in sure
+        for term, t in j["terms"].items()
+        for f in t["flips"]
+    ]
     if flips:
         _, term, flip, j = min(flips, key=lambda x: (x[0], x[1]))
         body["smallest"] = {"case": j["case"], "term": term, "chosen": j["chosen"], **flip}
     return body
 
 
-def interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return mean, low and high of Student's t interval at CONFIDENCE; at least two values."""
+def interval(values: Sequence[float], comparisons: int = 1) -> tuple[float, float, float]:
+    """Return mean, low and high of Student's t interval, at least two values.
+
+    At CONFIDENCE for `comparisons` two-sided intervals together.
+    """
     n = len(values)
     mean = math.fsum(values) / n
     deviation = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1))
-    half = float(stdtrit(n - 1, 0.5 + CONFIDENCE / 2)) * deviation / math.sqrt(n)
+    half = float(stdtrit(n - 1, 1 - (1 - CONFIDENCE) / 2 / comparisons)) * deviation / math.sqrt(n)
     return mean, mean - half, mean + half
 
 

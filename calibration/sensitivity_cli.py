@@ -18,7 +18,7 @@ def add_parser(commands: Any) -> None:
     """Add `sensitivity` to the command line."""
     parser = commands.add_parser("sensitivity", help="how wrong a profile may be before another policy wins")
     parser.add_argument("--cases", default=",".join(CASES), help=", ".join(CASES))
-    parser.add_argument("--seeds", type=int, default=5, help="at least 2")
+    parser.add_argument("--seeds", type=int, default=8, help="at least 2")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="worker processes")
     parser.add_argument("--json", action="store_true")
     parser.set_defaults(run=_run)
@@ -42,7 +42,11 @@ def _run(args: argparse.Namespace) -> None:
     latency |= run_all(far, args.jobs, _progress)
     judged |= {case.name: judge(case, latency, seeds, FAR) for case in open_cases}
     found = list(judged.values())
-    body = {"cases": found, "overall": overall(found), "runs": len(latency)}
+    body = {
+        "cases": found,
+        "overall": overall(found),
+        "latency_s": [[*key, value] for key, value in latency.items()],
+    }
     print(json.dumps(body, indent=1, sort_keys=True) if args.json else describe(body))
 
 
@@ -68,6 +72,9 @@ def describe(body: dict[str, Any]) -> str:
         lines.append("")
     o = body["overall"]
     smallest = o["smallest"]
+    if o["measure_first"] is None:
+        return "\n".join([*lines, "Every choice is a tie: no error can overturn what was not decided."])
+    lines.append(f"Over the cases whose choice is sure ({', '.join(o['cases'])}):")
     if smallest is None:
         lines.append("No error of one term that was tried makes another policy win beyond its interval.")
     else:
