@@ -53,6 +53,14 @@ _OTHERS = {
     "incomplete": ("", "of those, unfinished when the run ended"),
     "workflows": ("", "workflows that arrived in the window"),
     "workflows_completed": ("", "of those, finished"),
+    "workflows_unfinished": (
+        "",
+        "of those, not finished: a request was rejected or cancelled, or the run ended first",
+    ),
+    "requests_never_issued": (
+        "",
+        "requests of unfinished workflows that were never released (nor served by reuse); in no other count",
+    ),
     "gpu_hit_rate": (
         "",
         "prompt tokens found in HBM at first admission / prompt tokens; host hits are misses",
@@ -83,6 +91,14 @@ _OTHERS = {
     ),
     "kv_resident_share": ("", "the same with evictable cached blocks"),
 }
+
+# Metrics between 0 and 1; every other one is at least 0.
+SHARES = frozenset(
+    {
+        "window_reliable", "gpu_hit_rate", "host_hit_rate", "compute_saved", "acceptance_rate", "slo_attainment",
+        "utilisation", "kv_active_share", "kv_resident_share",
+    }
+)  # fmt: skip
 
 DEFINITIONS: dict[str, str] = {
     f"{name}_{stat}": f"{text}; {word}"

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from traces.definitions import DEFINITIONS, UNITS, Slo
 from traces.quantiles import Sample
 from traces.runlog import RunLog
-from traces.saturation import warnings
+from traces.saturation import unissued, warnings
 from traces.series import SERIES, Series, series
 from traces.tables import REQUEST_STATUS
 from traces.windows import Window, window_of
@@ -61,6 +61,12 @@ def workflow_latency_s(log: RunLog, window: Span = "full") -> Float:
     arrival, finished = log.columns("workflows", "arrival_ns", "finished_ns")
     keep = window_of(log, window).holds(arrival) & (finished >= 0)
     return np.asarray((finished[keep] - arrival[keep]) / 1e9)
+
+
+def finished_workflows(log: RunLog) -> NDArray[np.int64]:
+    """Return the ids of the workflows that finished, ascending."""
+    workflow, finished = log.columns("workflows", "workflow", "finished_ns")
+    return np.unique(workflow[finished >= 0].astype(np.int64))
 
 
 def itl_ms(log: RunLog, window: Span = "full") -> Sample:
@@ -187,6 +193,8 @@ def _workflow_metrics(log: RunLog, span: Window) -> dict[str, float]:
     return {
         "workflows": float(here.sum()),
         "workflows_completed": float(np.count_nonzero(here & (finished >= 0))),
+        "workflows_unfinished": float(np.count_nonzero(here & (finished < 0))),
+        "requests_never_issued": float(unissued(log)[here].sum()),
         "workflows_per_s": _ratio(float(np.count_nonzero(span.holds(finished))), span.seconds),
     }
 
@@ -235,6 +243,6 @@ def _ratio(part: float, whole: float) -> float:
 
 
 __all__ = [
-    "DEFINITIONS", "SERIES", "UNITS", "Series", "Slo", "e2e_ms", "generated_tokens", "itl_ms", "meets_slo",
-    "queue_ms", "run_metrics", "series", "tpot_ms", "ttft_ms", "warnings", "workflow_latency_s",
+    "DEFINITIONS", "SERIES", "UNITS", "Series", "Slo", "e2e_ms", "finished_workflows", "generated_tokens", "itl_ms",
+    "meets_slo", "queue_ms", "run_metrics", "series", "tpot_ms", "ttft_ms", "warnings", "workflow_latency_s",
 ]  # fmt: skip

@@ -35,6 +35,12 @@ def warnings(log: RunLog) -> list[str]:
     refused = int(np.count_nonzero(status == REQUEST_STATUS.index("rejected")))
     if refused:
         out.append(f"{refused} of {len(status)} requests were rejected")
+    finished = log.column("workflows", "finished_ns")
+    if open_still := int(np.count_nonzero(finished < 0)):
+        never = int(unissued(log).sum())
+        out.append(
+            f"{open_still} of {len(finished)} workflows did not finish; {never} of their requests were never issued"
+        )
     growth = queue_growth(log)
     if growth > 0:
         out.append(
@@ -48,6 +54,28 @@ def warnings(log: RunLog) -> list[str]:
     if not steady_window(log).reliable:
         out.append("no steady state was found: steady-state figures are missing or still in the warm-up")
     return out
+
+
+def unissued(log: RunLog) -> NDArray[np.int64]:
+    """Return int64[workflows], in the order of the log: requests that were never released.
+
+    A finished workflow has none: what it did not issue was served from a stored result. Of an unfinished one
+    they are its requests less its rows in `requests` and less what reuse served it.
+    """
+    workflow, requests, finished = log.columns("workflows", "workflow", "requests", "finished_ns")
+    left = np.where(finished < 0, requests, 0).astype(np.int64)
+    if not left.any():
+        return left
+    seen = log.column("requests", "workflow")
+    if log.rows("decisions"):
+        reused = log.select("decisions", "family", "reuse") & log.select("decisions", "action", "served")
+        seen = np.concatenate([seen, log.column("decisions", "workflow")[reused]])
+    ids, counts = np.unique(seen, return_counts=True)
+    at = np.searchsorted(ids, workflow)
+    known = at < len(ids)
+    known[known] = ids[at[known]] == workflow[known]
+    left[known] -= counts[at[known]]
+    return np.maximum(left, 0)
 
 
 def queue_growth(log: RunLog) -> float:
