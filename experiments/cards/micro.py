@@ -36,8 +36,8 @@ def _costs() -> Row:
         "R61", "; ".join(told), "Python on this machine; Markov forecasts; a whole host tier offered", checks
     )
     note = (
-        f"DecodeStep ({'/'.join(map(str, wanted['decode_ms']))} ms) is {INCONSISTENT}: its mean is below the time two such"
-        " GPUs need to read the weights once"
+        f"DecodeStep ({'/'.join(map(str, wanted['decode_ms']))} ms) is {INCONSISTENT}: its mean is below the time"
+        " that two such GPUs need to read the weights once"
     )
     return Row(row.id, row.ours, row.reading, row.verdict, row.checks, note)
 

@@ -1,0 +1,220 @@
+"""Laws of the report card: verdicts follow from checks, failures stay on it, runs are resumed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments import reproduce
+from experiments.__main__ import main
+from experiments.cards import course, forecasts, micro, render, sweeps, tables
+from experiments.cards.results import HIT, LATENCY, TTFT
+from experiments.cards.rows import (
+    NOT,
+    NOT_ATTEMPTED,
+    REPRODUCED,
+    SHAPE,
+    Check,
+    Row,
+    falls,
+    judged,
+    near,
+    rises,
+)
+from experiments.cards.studies import STUDIES
+from experiments.cards.theorem import check
+from experiments.compose import compose
+from experiments.plan import Arm
+from experiments.targets import target, targets
+
+SEEDS = range(6)
+
+
+class Fake:
+    """Results whose arms have the metrics given: name -> metric -> mean; seeds scatter around it alike in all arms."""
+
+    def __init__(self, means: dict[str, dict[str, float]]) -> None:
+        self.means = means
+
+    def arm(self, axes: Any = None, **policies: str) -> Any:
+        wanted = (policies["evictors"], policies["prefetchers"])
+        return next((n for n, policy in tables.ARMS.items() if policy == wanted and n in self.means), None)
+
+    def metric(self, arm: str | None, name: str, window: str = "full") -> dict[int, float]:
+        return {} if arm is None else {s: self.means[arm][name] * (1 + 0.01 * (s - 2.5)) for s in SEEDS}
+
+
+def paper(id: str) -> dict[str, dict[str, float]]:
+    return {
+        n: {HIT: v["hit_pct"], LATENCY: v["latency_s"], TTFT: v["ttft_s"]}
+        for n, v in target(id).values.items()
+    }
+
+
+@pytest.mark.parametrize("id", tables.CELLS)
+def test_the_papers_own_numbers_are_judged_reproduced(id: str) -> None:
+    row = tables._cell(id, Fake(paper(id)), "as published")  # type: ignore[arg-type]
+    assert row.verdict == REPRODUCED, [c.text for c in row.checks if not c.ok]
+
+
+def test_the_right_order_with_other_sizes_is_shape_only_and_a_wrong_order_is_not_reproduced() -> None:
+    means = paper("R46")
+    halved = {n: m | {HIT: m[HIT] / 2} for n, m in means.items()}
+    assert tables._cell("R46", Fake(halved), "").verdict == SHAPE  # type: ignore[arg-type]
+    swapped = means | {"lae": means["he"], "he": means["lae"]}
+    row = tables._cell("R46", Fake(swapped), "")  # type: ignore[arg-type]
+    assert row.verdict == NOT
+    assert any("hit lae to he" in c.text for c in row.checks if not c.ok)
+
+
+def test_the_papers_latencies_are_affine_in_its_miss_rates() -> None:
+    row = tables._affine({id: Fake(paper(id)) for id in tables.CELLS})  # type: ignore[misc]
+    assert row.verdict == REPRODUCED, [c.text for c in row.checks if not c.ok]
+    flat = {n: m | {HIT: 50.0} for n, m in paper("R46").items()}
+    assert tables._affine({"R46": Fake(flat)}).verdict == NOT  # type: ignore[dict-item]
+
+
+def test_a_verdict_needs_every_shape_check() -> None:
+    yes, no = Check("a", True), Check("b", False)
+    value = Check("c", True, "value")
+    assert judged("R46", "", "", [yes, value]).verdict == REPRODUCED
+    assert judged("R46", "", "", [yes]).verdict == SHAPE
+    assert judged("R46", "", "", [yes, no, value]).verdict == NOT
+    assert judged("R46", "", "", [value]).verdict == NOT
+
+
+def test_a_difference_counts_when_its_paired_interval_excludes_zero() -> None:
+    base = {s: 10.0 + s for s in SEEDS}
+    more = {s: v + 1 + 0.1 * (s % 2) for s, v in base.items()}
+    noisy = {s: v + (-1) ** s * 5 + 0.1 for s, v in base.items()}
+    assert rises("x", base, more).ok
+    assert falls("x", more, base).ok
+    assert not rises("x", more, base).ok
+    assert not rises("x", base, noisy).ok
+    assert not rises("x", {0: 1.0}, {0: 2.0}).ok  # one seed proves nothing
+    assert not near("x", float("nan"), 1.0, 0.5).ok
+
+
+def arm(**axes: Any) -> Arm:
+    return Arm(label=str(axes), axes=axes, overrides=(), policies={"evictors": "lru"})
+
+
+def test_a_sweep_that_rises_with_concurrency_is_not_reproduced() -> None:
+    class Swept:
+        def __init__(self, hits: dict[tuple[str, int], float]) -> None:
+            self.hits = hits
+            self.plan = type("P", (), {"arms": [self._arm(e, c) for e, c in hits]})
+
+        def _arm(self, evictor: str, at: int) -> Arm:
+            return Arm(
+                label=f"{evictor}{at}",
+                axes={"load.concurrency": at},
+                overrides=(),
+                policies={"evictors": evictor},
+            )
+
+        def metric(self, arm: Arm, name: str) -> dict[int, float]:
+            mean = self.hits[arm.policies["evictors"], arm.axes["load.concurrency"]]
+            return {s: mean + 0.1 * s for s in SEEDS}
+
+    good = {("lru", 48): 80, ("lookahead", 48): 80.2, ("lru", 72): 30, ("lookahead", 72): 60}
+    assert sweeps.concurrency(Swept(good)).verdict == REPRODUCED  # type: ignore[arg-type]
+    bad = good | {("lru", 72): 90, ("lookahead", 72): 95}
+    assert sweeps.concurrency(Swept(bad)).verdict == NOT  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_study_composes_in_full_and_quick(name: str) -> None:
+    for quick in (False, True):
+        words = STUDIES[name].command(quick=quick, seeds=None)
+        composed = compose(words)
+        assert composed.settings({}).name.startswith("pbkv")
+        assert len([w for w in words if w.startswith("seeds=")]) <= 1
+
+
+def test_every_target_has_a_judge_and_every_study_is_needed() -> None:
+    judged_elsewhere = {"R55", "R56", "R57", "R61", "R62"}
+    assert set(reproduce.NEEDS) | judged_elsewhere == set(targets())
+    assert {s for names in reproduce.NEEDS.values() for s in names} | {"access"} == set(STUDIES)
+
+
+def test_the_theorem_holds_on_random_instances_and_bounds_something() -> None:
+    found = check(60)
+    assert (found.lipschitz_failures, found.regret_failures) == (0, 0)
+    assert 0 < found.largest_share <= 1
+
+
+def test_hidden_state_rows_are_not_attempted() -> None:
+    steps = [{0: v, 1: v} for v in (0.8, 0.6, 0.5)]
+    cell = dict.fromkeys(forecasts.SIZES, steps)
+    rows = forecasts.rows({f"markov(order={n})": cell for n in (1, 2, 3)})
+    assert [r.verdict for r in rows if r.id == "R57"] == [NOT_ATTEMPTED]
+    assert forecasts.HIDDEN_STATES in next(r for r in rows if r.id == "R55").reading
+
+
+def test_the_card_shows_what_failed_as_text_json_and_page() -> None:
+    row = Row("R53", "<5>", "literal", NOT, (Check("peak at K=1", False),), "a note")
+    assert "fails: peak at K=1" in render.as_text([row])
+    body = json.loads(render.as_json([row], {"said": "x", "commands": []}))
+    assert body["rows"][0]["checks"] == [{"of": "shape", "ok": False, "text": "peak at K=1"}]
+    assert body["verdicts"] == {NOT: 1}
+    page = render.as_html([row], {"said": "x", "commands": ["run"]})
+    assert "&lt;5&gt;" in page
+    assert "FAILS (shape): peak at K=1" in page
+    assert "http" not in page
+
+
+def test_a_card_is_written_resumed_and_the_same_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(Path(__file__).resolve().parents[2])
+    store = tmp_path / "runs"
+    words = [
+        "reproduce", "pbkv", "--quick", "only=R63", f"store={store}", "load.workflows=6", "executor.jobs=1",
+    ]  # fmt: skip
+    assert main(words) == 0
+    said = capsys.readouterr()
+    assert "12/12 runs" in said.err
+    assert "R63" in said.out
+    card = store / "cards" / "pbkv-quick" / "card.json"
+    first = card.read_bytes()
+    shutil.rmtree(next((store / "runs").iterdir()))
+    assert main(words) == 0
+    assert "11 of them in the store already" in capsys.readouterr().err
+    assert card.read_bytes() == first
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["pbvk"], "unknown reproduction 'pbvk'; did you mean 'pbkv'"),
+        (["pbkv", "only=R99"], "unknown target 'R99'"),
+        (["pbkv", "seeds=0"], "seeds=0: expected a count of at least 1"),
+        (["pbkv", "sede=3"], "unknown option of reproduce 'sede'; did you mean 'seeds'"),
+        (["pbkv", "--fast"], "unrecognized arguments: --fast"),
+    ],
+)
+def test_bad_words_end_in_one_line_and_status_2(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["reproduce", *words]) == 2
+    said = capsys.readouterr()
+    assert message in said.err
+    assert said.err.count("\n") == 1
+    assert said.out == ""
+
+
+def test_micro_rows_name_the_inconsistent_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    cost = {
+        n: {"72": {"mean": 1e9, "p99": 1e9}, "720": {"mean": 2e9, "p99": 2e9}}
+        for n, _ in micro.COSTS.values()
+    }
+    monkeypatch.setattr(micro.bench_policies, "measure", lambda *_: {"cost_us": cost})
+    row = micro._costs()
+    assert sum(not c.ok for c in row.checks) == 4
+    assert "inconsistent in the paper" in row.note
+    assert course.ONSET in course.PHASES
