@@ -60,7 +60,7 @@ def _replay(args: argparse.Namespace) -> None:
         call_ms_max=args.call_ms_max,
     )
     outputs = replay(script, args.model, settings, args.blocks)
-    print(f"{args.out}: {len(outputs)} requests served, {sum(map(len, outputs))} tokens")
+    print(f"{args.out}: {len(outputs)} requests served, {sum(len(a.tokens) for a in outputs)} tokens")
 
 
 def _parser() -> argparse.ArgumentParser:

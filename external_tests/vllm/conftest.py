@@ -20,6 +20,7 @@ from live.script import Script
 
 ROOT = Path(os.environ.get("FORESERVE_ROOT") or Path(__file__).resolve().parents[2])
 BLOCKS = 30
+SAME_LOGPROB = 1e-3  # fp32: a prompt computed in other pieces adds up in another order
 Run = Callable[..., Path]
 
 
@@ -89,7 +90,15 @@ def run(site: Path, model: Path, script_path: Path) -> Run:
 
 
 def outputs(run: Path) -> list[list[int]]:
-    value: list[list[int]] = json.loads((run / "outputs.json").read_text(encoding="utf-8"))
+    return [tokens for tokens, _ in _answers(run)]
+
+
+def logprobs(run: Path) -> list[float]:
+    return [logprob for _, logprob in _answers(run)]
+
+
+def _answers(run: Path) -> list[tuple[list[int], float]]:
+    value: list[tuple[list[int], float]] = json.loads((run / "outputs.json").read_text(encoding="utf-8"))
     return value
 
 

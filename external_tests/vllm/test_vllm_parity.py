@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from conftest import BLOCKS, Run, about, outputs
+from conftest import BLOCKS, SAME_LOGPROB, Run, about, logprobs, outputs
 
 from calibration import parity
 from live.script import Script, contents_of
@@ -49,6 +49,13 @@ def test_nothing_changes_with_the_engine_core_in_a_process_of_its_own(
 @pytest.mark.parametrize("evictor", ["stock", *EVICTORS])
 def test_greedy_outputs_are_those_of_the_engine_as_installed(evictor: str, run: Run, script: Script) -> None:
     assert outputs(run(evictor)) == [list(r.output) for r in script.requests]
+
+
+@pytest.mark.parametrize("evictor", EVICTORS)
+def test_log_probabilities_are_those_of_the_engine_as_installed(evictor: str, run: Run) -> None:
+    """Finer than tokens: a small model may say the same on wrong KV (see the zeroed blocks)."""
+    stock = logprobs(run("stock"))
+    assert logprobs(run(evictor)) == pytest.approx(stock, abs=SAME_LOGPROB)
 
 
 def test_outputs_are_neither_constant_nor_random(script: Script) -> None:

@@ -6,7 +6,7 @@ import importlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from live.tiny.model import MAX_POSITIONS
 from live.vllm import compat
@@ -27,6 +27,13 @@ _ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "PYTHONHASHSEED": "0",
 }
+
+
+class Answer(NamedTuple):
+    """Tokens of a greedy answer and the sum of their log probabilities, which also shows what no token does."""
+
+    tokens: list[int]
+    logprob: float
 
 
 class SerialEngine:
@@ -68,13 +75,19 @@ class SerialEngine:
 
     def serve(
         self, prompt: Sequence[int], output_tokens: int, sender: dict[str, Any] | None = None
-    ) -> list[int]:
+    ) -> Answer:
         """Return the `output_tokens` tokens that follow `prompt`. sender: see `live.vllm.attribution`."""
         params = self._params(
-            temperature=0, max_tokens=output_tokens, ignore_eos=True, detokenize=False, extra_args=sender
+            temperature=0,
+            max_tokens=output_tokens,
+            ignore_eos=True,
+            detokenize=False,
+            logprobs=0,
+            extra_args=sender,
         )
         done = self._engine.generate([{"prompt_token_ids": list(prompt)}], [params], use_tqdm=False)
-        return [int(t) for t in done[0].outputs[0].token_ids]
+        answer = done[0].outputs[0]
+        return Answer([int(t) for t in answer.token_ids], float(answer.cumulative_logprob))
 
     def __enter__(self) -> SerialEngine:
         return self

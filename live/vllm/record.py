@@ -39,7 +39,7 @@ def record(workload: str, model: Path, workflows: int, scale: int, seed: int) ->
                     f"{workload}: a request of {len(prompt) + wanted} tokens at scale {scale}; "
                     f"allowed: {_MAX_TOKENS}; give a larger scale"
                 )
-            output = engine.serve(prompt, wanted)
+            output = engine.serve(prompt, wanted).tokens
             paths.answered(stage, len(prompt), output)
             contents = contents_of([*prompt, *output], BLOCK_TOKENS)
             found = next((i for i, c in enumerate(contents) if c not in computed), len(contents))

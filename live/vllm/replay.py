@@ -6,17 +6,20 @@ import json
 from pathlib import Path
 
 from live.script import Script
-from live.vllm.engine import SerialEngine
+from live.vllm.engine import Answer, SerialEngine
 from live.vllm.settings import EvictionSettings
 from traces.errors import InputError
 
 
-def replay(script: Script, model: Path, settings: EvictionSettings, blocks: int) -> list[list[int]]:
+def replay(script: Script, model: Path, settings: EvictionSettings, blocks: int) -> list[Answer]:
     """Send the script's requests one after the other; return the answers.
 
-    The run's tables, `live.json` and `outputs.json` (a list of token ids a request) are in `settings.log_dir` then.
-    Raises InputError where that exists, or where a request could never fit into `blocks`.
+    The run's tables, `live.json` and `outputs.json` (token ids and a log probability a request) are in
+    `settings.log_dir` then. Raises InputError where that exists, where a policy cannot be served live, or where a
+    request could never fit into `blocks`.
     """
+    settings.load_evictor()  # refused here, rather than by an engine half started
+    settings.load_predictor()
     directory = Path(settings.log_dir)
     if directory.exists():
         raise InputError(f"{directory}: exists already; a run is never written over another")
@@ -25,7 +28,7 @@ def replay(script: Script, model: Path, settings: EvictionSettings, blocks: int)
         raise InputError(
             f"blocks={blocks}: the largest request takes {-(-largest // script.block_tokens)} of them"
         )
-    outputs = []
+    outputs: list[Answer] = []
     with SerialEngine(model, script.block_tokens, blocks, settings) as engine:
         for r in script.requests:
             sender = {
