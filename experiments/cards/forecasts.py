@@ -9,6 +9,7 @@ import numpy as np
 
 from experiments.cards.rows import NOT_ATTEMPTED, REPRODUCED, Check, Row, judged, near, over_seeds
 from experiments.inputs import WorkloadRef, open_workload
+from experiments.policyspec import parse
 from experiments.targets import target
 from experiments.train_table import STEPS, accuracy, served
 from policies.training import fitting, sequences
@@ -89,14 +90,20 @@ def rows(found: dict[str, dict[int, list[dict[int, float]]]]) -> list[Row]:
 
 
 def step_one(specs: list[str]) -> dict[str, float]:
-    """Return step-1 accuracy, on the evaluated workflows, of uniform, markov and oracle as configs write them."""
+    """Return step-1 accuracy on the evaluated workflows of predictors as configs write them.
+
+    Those with a model are measured, uniform guesses among the agents and the end, the oracle is always right.
+    """
     test = sequences.of_workload(open_workload(WorkloadRef(TEST)))
     out = {}
     for spec in specs:
-        if spec.startswith("markov("):
-            model = next(p.split("=", 1)[1] for p in spec[7:-1].split(", ") if p.startswith("model="))
-            options = [p for p in spec[7:-1].split(", ") if p.startswith("order=")]
-            out[spec] = accuracy(served(f"markov({', '.join(options)})", Path(model), test.agents), test)[0]
+        choice = parse("predictors", spec)
+        given = dict(choice.options)
+        if "model" in given:
+            shown = ", ".join(f"{k}={v}" for k, v in given.items() if k not in ("model", "online"))
+            out[spec] = accuracy(served(f"{choice.name}({shown})", Path(given["model"]), test.agents), test)[
+                0
+            ]
         elif spec == "oracle":
             out[spec] = 1.0
         elif spec == "uniform":
