@@ -11,9 +11,10 @@ from typing import Any
 
 from experiments import identity
 from experiments.compose import DEFAULT_EXPERIMENT, Composed, compose
-from experiments.inputs import WorkloadRef, open_profile, open_workload, prepared, seeds_matter, too_long
+from experiments.inputs import WorkloadRef, open_profile, open_workload, prepared
 from experiments.job import Job
 from experiments.plan import Arm, Plan
+from experiments.plan_notes import plan_notes
 from experiments.policyspec import Choice, written
 from experiments.settings import Settings, as_dict, changed
 from policies.api import OPTION, Policy
@@ -85,6 +86,7 @@ def build(words: Sequence[str], experiment: str = DEFAULT_EXPERIMENT) -> tuple[P
                 job = _job(drawn, combination, arm, seed, composed, words, draw)
                 draws[arm.label, draw] = job.run_id
                 jobs.setdefault(job.run_id, job)
+    notes = plan_notes([(p.settings, p.ref, p.profile) for p in points], len(first.drawn))
     plan = Plan(
         name=first.settings.name,
         command=command(words),
@@ -97,7 +99,7 @@ def build(words: Sequence[str], experiment: str = DEFAULT_EXPERIMENT) -> tuple[P
         config=as_dict(first.settings),
         changed=changed(first.settings),
         slo={"ttft_ms": first.settings.slo.ttft_ms, "tpot_ms": first.settings.slo.tpot_ms},
-        notes=(*composed.notes, *_notes(points)),
+        notes=(*composed.notes, *notes),
         draws=draws,
     )
     # Jobs of one seed meet in a worker that has just prepared their workload.
@@ -234,40 +236,6 @@ def _profile(point: Point) -> dict[str, Any]:
     p = point.profile
     said = {"notes": p.provenance["notes"]} if p.provenance.get("notes") else {}
     return {"name": p.name, "digest": point.profile_digest, "identity": p.identity, "error": p.error, **said}
-
-
-def _notes(points: Sequence[Point]) -> list[str]:
-    notes = []
-    if any(not seeds_matter(p.settings.load) for p in points):
-        notes.append("Recorded arrival times are replayed: seeds change only what policies draw.")
-    for ref, count, tokens_max in dict.fromkeys(
-        (p.ref, p.settings.load.workflows, p.settings.load.request_tokens_max) for p in points
-    ):
-        held = open_workload(ref).n_workflows
-        if tokens_max is not None:
-            left_out = int(too_long(open_workload(ref), tokens_max).sum())
-            notes.append(
-                f"{left_out} of {held} workflows of {Path(ref.name).name} are left out: they have a request of "
-                f"more than {tokens_max:,} tokens (load.request_tokens_max)."
-            )
-            held -= left_out
-        if count is not None and count > held:
-            notes.append(
-                f"{Path(ref.name).name} holds {held} workflows; {count} are copies with private tokens "
-                "re-keyed, so that copies share only what different workflows shared."
-            )
-    if points[0].drawn:
-        from calibration import uncertainty
-
-        for origin in dict.fromkeys(uncertainty.source(p.profile) for p in points):
-            notes.append(
-                f"{len(points[0].drawn)} draws of the profile: {origin}. Policies price with the drawn profile, as if "
-                "they had been calibrated on the same machine."
-            )
-    if any(p.settings.load.think_scale != 1 for p in points):
-        scales = ", ".join(dict.fromkeys(f"{p.settings.load.think_scale:g}" for p in points))
-        notes.append(f"Recorded think times are multiplied by {scales}.")
-    return notes
 
 
 def _shown(value: Any) -> str:

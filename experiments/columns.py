@@ -100,9 +100,12 @@ COLUMNS: tuple[Column, ...] = (
     Column("workflow_latency_s_mean", "workflow latency mean", "s", "lower", "percent"),
     Column("workflow_latency_s_p99", "workflow latency p99", "s", "lower", "percent"),
     Column("slo_goodput", "SLO goodput", "req/s", "higher", "percent"),
-    Column("completed", "completed", "", "higher", "plain"),
-    Column("incomplete", "incomplete", "", "lower", "plain"),
-    Column("rejected", "rejected", "", "lower", "plain"),
+    Column("workflows_completed", "workflows completed", "", "higher", "plain"),
+    Column("workflows_unfinished", "workflows unfinished", "", "lower", "plain"),
+    Column("completed", "requests completed", "", "higher", "plain"),
+    Column("incomplete", "requests incomplete", "", "lower", "plain"),
+    Column("rejected", "requests rejected", "", "lower", "plain"),
+    Column("requests_never_issued", "requests never issued", "", "lower", "plain"),
 )
 HEADLINE = "workflow_latency_s_mean"
 

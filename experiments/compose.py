@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments import settings as options
+from experiments.contradiction import check_models
 from experiments.overrides import CONF, FAMILY, Given, read, unknown
 from experiments.policyspec import Choice, check_option, parse, split
 from experiments.settings import OPTIONS, Settings
@@ -58,8 +59,10 @@ def compose(words: Sequence[str], experiment: str = DEFAULT_EXPERIMENT) -> Compo
     for option in FAMILY:
         values.pop(option, None)
     notes: tuple[str, ...] = ()
+    engine_model = None
     if given.engine_args is not None:
-        notes = _engine_args(given, values)
+        notes, engine_model = _engine_args(given, values)
+    check_models(given.values, given.axes, engine_model)
     for name, value in given.values.items():
         put(values, name, value)
     policies |= given.policies
@@ -182,8 +185,8 @@ def _choices(
     return out
 
 
-def _engine_args(given: Given, values: dict[str, Any]) -> tuple[str, ...]:
-    """Put what `vllm serve` arguments say into the options; return what they say and we do not model.
+def _engine_args(given: Given, values: dict[str, Any]) -> tuple[tuple[str, ...], str | None]:
+    """Put what `vllm serve` arguments say into the options; return what we do not model of it, and the model.
 
     They describe a whole engine: what they leave out is vLLM's default, whatever the config file says.
     Mutates `values`.
@@ -198,7 +201,7 @@ def _engine_args(given: Given, values: dict[str, Any]) -> tuple[str, ...]:
     values["engine"] = dict(parsed.engine)
     said = {"model": parsed.model, "tp": parsed.tp, "precision": parsed.precision}
     values |= {name: value for name, value in said.items() if value is not None}
-    return tuple(f"engine arguments: {note}" for note in parsed.notes)
+    return tuple(f"engine arguments: {note}" for note in parsed.notes), parsed.model
 
 
 def put(values: dict[str, Any], name: str, value: Any) -> None:

@@ -1,26 +1,34 @@
-"""The result in words: who wins, by how much, how sure; or that nothing differs by more than X."""
+"""The result in words: which arms differ from the first, by how much, how sure; or that none does by more than X.
+
+Arms are tested against the first arm only. None is called the fastest: that would take tests among the others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.columns import HEADLINE, by_key, digits, signed
+from experiments.finished import no_latency, same_workflows
 
 ALPHA = 0.05
+Compared = Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
 
 
 def headline(summary: Mapping[str, Any]) -> list[str]:
-    """Return what mean workflow latency over the full run says, the main sentence first.
+    """Return what mean workflow latency over the full run says, the main sentences first.
 
-    Of a sweep: what it says at the first and at the last point of the axes.
+    Of a sweep: what it says at the first and at the last point of the axes. Where not every workflow finished it
+    says so, and nothing of latency.
     """
     groups = [g for g in summary["groups"] if any(a["seeds"] for a in g["arms"])]
     if not groups:
         return ["No run has finished."]
     if len(groups) == 1:
-        return _sentences(groups[0])
-    return [f"At {axes_text(g['axes'])}, {_inner(_sentences(g)[0])}" for g in (groups[0], groups[-1])]
+        main, rest = _sentences(groups[0])
+        return [*main, *rest]
+    ends = (groups[0], groups[-1])
+    return [f"At {axes_text(g['axes'])}, {_inner(' '.join(_sentences(g)[0]))}" for g in ends]
 
 
 def _inner(sentence: str) -> str:
@@ -34,22 +42,25 @@ def axes_text(axes: Mapping[str, Any]) -> str:
     return ", ".join(f"{k}={v}" for k, v in axes.items())
 
 
-def _sentences(group: Mapping[str, Any]) -> list[str]:
+def _sentences(group: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Return the main sentences and the others."""
     base, *others = group["arms"]
+    found = [a for a in group["arms"] if a["seeds"]]
+    online = [a for a in others if a["seeds"] and not a["offline_reference"]]
+    if reason := no_latency(found):
+        return [reason], _hit_rate(base, online) if base["seeds"] and same_workflows(found) else []
     if not others:
-        return [_alone(base)]
+        return [_alone(base)], []
     compared = [(a, a["windows"]["full"]["change"].get(HEADLINE)) for a in others]
-    compared = [(a, c) for a, c in compared if c is not None]
-    if not compared:
-        return [f"Nothing can be compared with {base['name']}: no finished workflows in paired seeds."]
-    online = [(a, c) for a, c in compared if not a["offline_reference"]]
-    offline = [(a, c) for a, c in compared if a["offline_reference"]]
-    sentences = []
-    if online:
-        sentences.append(_contest(base, online))
-        sentences += _with_calibration(base, online)
-        sentences += _hit_rate(base, [a for a, _ in online])
-    return sentences + [_reference(base, a, c) for a, c in offline]
+    known = [(a, c) for a, c in compared if c is not None]
+    if not known:
+        return [f"Nothing can be compared with {base['name']}: no finished workflows in paired seeds."], []
+    tested = [(a, c) for a, c in known if not a["offline_reference"]]
+    offline = [_reference(base, a, c) for a, c in known if a["offline_reference"]]
+    if not tested:
+        return offline, []
+    rest = [*_with_calibration(base, tested), *_hit_rate(base, [a for a, _ in tested]), *offline]
+    return _contest(base, tested), rest
 
 
 def _alone(arm: Mapping[str, Any]) -> str:
@@ -62,49 +73,65 @@ def _alone(arm: Mapping[str, Any]) -> str:
     )
 
 
-def _contest(base: Mapping[str, Any], arms: list[tuple[Any, Any]]) -> str:
+def _contest(base: Mapping[str, Any], arms: Compared) -> list[str]:
+    """Say of each arm whether it is faster or slower than the first, or by how much it is not."""
     name = base["name"]
     if all(c["low"] is None for _, c in arms):
-        arm, change = min(arms, key=lambda x: float(x[1]["mean"]))
-        return (
-            f"With one paired seed no interval can be given: {arm['name']}'s mean workflow latency was "
-            f"{_size(change)} than {name}'s."
-        )
+        told = [f"{_size(c)} with {a['name']}" for a, c in arms]
+        return [
+            f"With one paired seed no interval can be given: mean workflow latency was {_and(told)} than with {name}."
+        ]
     sure = [(a, c) for a, c in arms if c["p_holm"] is not None and c["p_holm"] < ALPHA]
-    faster = [(a, c) for a, c in sure if c["mean"] < 0]
-    if faster:
-        arm, change = min(faster, key=lambda x: float(x[1]["mean"]))
-        return (
-            f"{arm['name']} finishes workflows fastest: mean latency {_size(change)} than {name}'s"
+    unsure = [(a, c) for a, c in arms if (a, c) not in sure and c["low"] is not None]
+    sentences = [
+        *_differ(base, [(a, c) for a, c in sure if c["mean"] < 0], "faster"),
+        *_differ(base, [(a, c) for a, c in sure if c["mean"] > 0], "slower"),
+    ]
+    if unsure:
+        limit = max(max(abs(c["low"]), abs(c["high"])) for _, c in unsure)
+        names = _and([a["name"] for a, _ in unsure]) if len(unsure) < 3 else f"{len(unsure)} arms"
+        n = min(c["n"] for _, c in unsure)
+        sentences.append(
+            f"No difference in mean workflow latency between {name} and {names} larger than {digits(limit, 2)} % "
+            f"(95 % intervals over {n} paired seeds)."
+        )
+    return sentences
+
+
+def _differ(base: Mapping[str, Any], arms: Compared, how: str) -> list[str]:
+    """One sentence for the arms that differ to one side, in the order of the table."""
+    if len(arms) == 1:
+        ((arm, change),) = arms
+        return [
+            f"{arm['name']} finishes workflows {how} than {base['name']}: mean latency {_size(change)}"
             f"{_bounds(change, '%')}."
-        )
-    if sure and len(sure) == len(arms):
-        arm, change = min(sure, key=lambda x: float(x[1]["mean"]))
-        who = f"{arm['name']}'s" if len(arms) == 1 else f"the closest, {arm['name']}'s,"
-        return (
-            f"{name} finishes workflows fastest: {who} mean latency is {_size(change)}{_bounds(change, '%')}."
-        )
-    unsure = [(a, c) for a, c in arms if (a, c) not in sure]
-    limit = max(max(abs(c["low"]), abs(c["high"])) for _, c in unsure if c["low"] is not None)
-    names = " and ".join(a["name"] for a, _ in unsure) if len(unsure) < 3 else f"{len(unsure)} arms"
-    n = min(c["n"] for _, c in unsure)
-    return (
-        f"No difference in mean workflow latency between {name} and {names} larger than {digits(limit, 2)} % "
-        f"(95 % intervals over {n} paired seeds)."
-    )
+        ]
+    told = "; ".join(f"{a['name']} {_size(c)}{_bounds(c, '%')}" for a, c in arms)
+    note = "each was tested against it, none against another"
+    said = f"{len(arms)} arms finish workflows {how} than {base['name']} ({note}), mean latency: {told}."
+    return [said] if arms else []
 
 
-def _with_calibration(base: Mapping[str, Any], arms: list[tuple[Any, Any]]) -> list[str]:
-    """What the fastest arm's change is worth when the profile itself may be wrong; nothing without draws."""
+def _with_calibration(base: Mapping[str, Any], arms: Compared) -> list[str]:
+    """What the arms' changes are worth when the profile itself may be wrong; nothing without draws."""
     drawn = [(a, c["calibrated"]) for a, c in arms if c.get("calibrated")]
     if not drawn:
         return []
-    arm, change = min(drawn, key=lambda x: float(x[1]["mean"]))
-    span = _span(float(change["low"]), float(change["high"]))
-    return [
-        f"With calibration error, {arm['name']}'s mean latency is {_size(change)} than {base['name']}'s (95 % interval "
-        f"{span}, {change['n']} draws of the profile)."
-    ]
+    told = "; ".join(
+        f"{_size(c)} with {a['name']} (95 % interval {_span(float(c['low']), float(c['high']))}, {c['n']} draws of the "
+        "profile)"
+        for a, c in drawn
+    )
+    return [f"With calibration error, mean latency is, against {base['name']}'s: {told}."]
+
+
+def _and(texts: Sequence[str]) -> str:
+    """Join texts with commas and a last "and".
+
+    >>> _and(["a"]), _and(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    return " and ".join(filter(None, [", ".join(texts[:-1]), texts[-1]]))
 
 
 def _hit_rate(base: Mapping[str, Any], arms: list[Any]) -> list[str]:
@@ -116,12 +143,13 @@ def _hit_rate(base: Mapping[str, Any], arms: list[Any]) -> list[str]:
     if not known:
         return []
     arm, change = max(known, key=lambda x: abs(float(x[1]["mean"])))
+    what = "GPU hit rate" if len(arms) == 1 else "GPU hit rate, largest change"
     was, is_now = (column.show(a["windows"][window]["metrics"][column.key]["mean"]) for a in (base, arm))
     bounds = "no interval"
     if change["low"] is not None:
         bounds = f"95 % interval {signed(change['low'])} to {signed(change['high'])}"
     points = f"{signed(change['mean'])} percentage points, {bounds}"
-    return [f"GPU hit rate: {is_now} with {arm['name']}, {was} with {base['name']} ({points})."]
+    return [f"{what}: {is_now} with {arm['name']}, {was} with {base['name']} ({points})."]
 
 
 def _reference(base: Mapping[str, Any], arm: Mapping[str, Any], change: Mapping[str, Any]) -> str:

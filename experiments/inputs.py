@@ -121,6 +121,7 @@ def open_profile(chosen: Settings) -> Profile:
     its folder): that, and what no profile was made for, is priced by a roofline that says so.
     """
     from calibration import catalog, roofline
+    from calibration.gpus import GPUS
     from calibration.models import MODELS
 
     parts = {k: v for k in ("gpu", "tp", "model", "precision") if (v := getattr(chosen, k)) is not None}
@@ -136,8 +137,12 @@ def open_profile(chosen: Settings) -> Profile:
     if model.endswith(".json") or (Path(model) / "config.json").is_file():
         return roofline.profile(model, gpu=gpu, tp=tp, precision=chosen.precision)
     model = model.rsplit("/", 1)[-1]
-    if model in MODELS and model not in {catalog.parts(n)["model"] for n in catalog.names()}:
+    cells = [catalog.parts(n) for n in catalog.names()]
+    if model in MODELS and model not in {c["model"] for c in cells}:
         return roofline.profile(model, gpu=gpu, tp=tp, precision=chosen.precision)
+    if model in MODELS and gpu in GPUS and gpu not in {c["gpu"] for c in cells}:
+        precision = chosen.precision if "model" in parts else identity["precision"]
+        return roofline.profile(model, gpu=gpu, tp=tp, precision=precision)
     found = catalog.find(gpu=gpu, model=model, precision=identity["precision"])
     exact = [n for n in found if catalog.parts(n)["tp"] == str(tp)]
     if exact:

@@ -127,7 +127,14 @@ def _profile_table() -> None:
 
 
 def _roofline() -> None:
-    print("  model=CONFIG.json     a roofline profile of any dense or MoE model, with gpu= tp= precision=")
+    from calibration.gpus import GPUS
+    from calibration.models import MODELS
+
+    print(
+        "  gpu= tp= model= precision=  replace parts of the profile; a cell not listed is priced by a roofline and"
+    )
+    print("                        says so: gpu=H100 tp=8, or model=CONFIG.json for any dense or MoE model")
+    print(f"                        GPUs {', '.join(GPUS)}; models {', '.join(MODELS)}")
 
 
 def _options() -> None:

@@ -168,8 +168,9 @@ def _single(value: Any) -> bool:
 METHOD = (
     "Values are means over seeds of each seed's own value. Changes are against the first arm within each "
     "seed: times and rates as the mean log-ratio, in percent; shares in percentage points (pt). "
-    "Intervals are Student's t over seeds, 95 %. Colour marks changes whose p-value is below 5 % after "
-    "Holm's correction over the arms, metric by metric."
+    "Intervals are Student's t over seeds, 95 %; those of a mean are cut where the metric cannot be (below 0, for "
+    "shares above 1), which leaves how often they cover as it is. Colour marks changes whose p-value is below "
+    "5 % after Holm's correction over the arms, metric by metric."
 )
 
 METHOD_DRAWS = (

@@ -69,9 +69,7 @@ def _cell(column: Column, arm: Mapping[str, Any], window: str) -> Html:
         low, high = column.show_bare(metric["low"]), column.show_bare(metric["high"])
         parts.append(tag("small", text(f"{low} to {high}")))
         parts.append(
-            _calibrated(
-                metric, lambda m: f"{column.show_bare(max(m['low'], 0.0))} to {column.show_bare(m['high'])}"
-            )
+            _calibrated(metric, lambda m: f"{column.show_bare(m['low'])} to {column.show_bare(m['high'])}")
         )
     return join(parts, "")
 

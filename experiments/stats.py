@@ -3,13 +3,18 @@
 Seeds are the independent units; requests of one run are not. Every interval here is Student's t over one
 value a seed. Arms are compared by the difference within each seed (paired), which removes shared luck.
 With fewer than two seeds there is no spread to estimate, and the interval is None, never zero wide.
+
+A mean of values that are never negative is not negative either, yet with few noisy seeds Student's t reaches
+below 0. Such an interval is cut at the values the metric can have: it then covers the true mean exactly as
+often as before, since the mean never lies in what is cut off. The other remedy, a t interval of the logarithm,
+would be one for the geometric mean, which is not the mean the table shows.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scipy.special import stdtr, stdtrit
 
@@ -28,6 +33,18 @@ class Interval:
     high: float | None
     n: int
     p: float | None = None
+
+    def within(self, least: float, most: float = math.inf) -> Interval:
+        """Return the interval without what lies below `least` or above `most`; it keeps its mean.
+
+        >>> mean_interval([1.0, 2.0, 3.0]).within(0.0).low
+        0.0
+        """
+        if self.low is None or self.high is None:
+            return self
+        return replace(
+            self, low=min(max(self.low, least), self.mean), high=max(min(self.high, most), self.mean)
+        )
 
     @property
     def excludes_zero(self) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +21,11 @@ from experiments.headline import headline
 from experiments.plan import Arm, Plan
 from experiments.stats import CONFIDENCE, Interval, holm, mean_interval, paired_difference, paired_percent
 from experiments.store import Store, write_whole
+from experiments.summary_run import Run, differently_finished, read, read_metrics
 from experiments.summary_warnings import all_warnings, arm_warnings
-from traces.definitions import DEFINITIONS, UNITS, Slo
-from traces.metrics import itl_ms, run_metrics, ttft_ms, warnings, workflow_latency_s
+from traces.definitions import DEFINITIONS, SHARES, UNITS, Slo
 from traces.quantiles import Sample
-from traces.runlog import RunLog, read_run
-from traces.windows import WINDOWS, window_of
+from traces.windows import WINDOWS
 
 SUMMARY_SCHEMA = 1
 SUMMARY = "summary.json"
@@ -41,20 +39,10 @@ POOLED = {
 }
 
 
-@dataclass(frozen=True)
-class _Run:
-    """What the summary keeps of one run: metrics and samples by window, and its warnings."""
-
-    metrics: dict[str, dict[str, float]]
-    samples: dict[str, dict[str, Sample]]
-    warnings: list[str]
-    manifest: Json
-
-
 def summarise(plan: Plan, store: Store) -> Json:
     """Return the summary of all complete runs of `plan`; runs that are missing are listed, not guessed."""
     slo = Slo(**plan.slo)
-    kept: dict[str, _Run] = {}
+    kept: dict[str, Run] = {}
     groups = []
     for point in plan.axis_points():
         arms = [a for a in plan.arms if a.axes == point]
@@ -69,7 +57,7 @@ def summarise(plan: Plan, store: Store) -> Json:
         "command": plan.command,
         "seeds": sorted(plan.seeds),
         "confidence": CONFIDENCE,
-        "interval": "Student t over seeds; differences are paired by seed"
+        "interval": "Student t over seeds, of a mean cut where the metric cannot be; differences are paired by seed"
         if len(plan.seeds) > 1
         else "none: an interval needs at least two seeds",
         "slo": {"ttft_ms": slo.ttft_ms, "tpot_ms": slo.tpot_ms},
@@ -104,40 +92,43 @@ def write_summary(summary: Mapping[str, Any], directory: Path) -> Path:
 
 
 def _group(
-    point: Json, arms: Sequence[Arm], plan: Plan, store: Store, slo: Slo, kept: dict[str, _Run]
-) -> tuple[Json, list[dict[int, _Run]]]:
-    runs: list[dict[int, _Run]] = []
+    point: Json, arms: Sequence[Arm], plan: Plan, store: Store, slo: Slo, kept: dict[str, Run]
+) -> tuple[Json, list[dict[int, Run]]]:
+    runs: list[dict[int, Run]] = []
     entries = []
     for arm in arms:
-        found: dict[int, _Run] = {}
+        found: dict[int, Run] = {}
         missing = []
         for seed in sorted(plan.seeds):
             run_id = plan.runs.get((arm.label, seed), "")
             if run_id and store.has(run_id):
                 if run_id not in kept:
-                    kept[run_id] = _read(read_run(store.run_dir(run_id)), store.manifest(run_id), slo)
+                    kept[run_id] = read(store, run_id, slo)
                 found[seed] = kept[run_id]
             else:
                 reason = plan.failures.get((arm.label, seed), "not run")
                 missing.append({"arm": arm.label, "seed": seed, "reason": reason})
         runs.append(found)
         entries.append(_arm(arm, found, missing, plan))
+    for entry, found in zip(entries, runs, strict=True):
+        shared = sorted(set(runs[0]) & set(found))
+        entry["finished_otherwise"] = {str(s): differently_finished(runs[0][s], found[s]) for s in shared}
     for window in WINDOWS:
         _compare(entries, runs, window)
     return {"axes": point, "baseline": arms[0].label, "arms": entries}, runs
 
 
 def _add_calibration(
-    entries: Sequence[Json], runs: Sequence[Mapping[int, _Run]], plan: Plan, store: Store, slo: Slo
+    entries: Sequence[Json], runs: Sequence[Mapping[int, Run]], plan: Plan, store: Store, slo: Slo
 ) -> None:
     """Add to each metric and each change of the table its interval with calibration error. Mutates entries."""
     drawn: list[dict[int, dict[str, dict[str, float]]]] = []
     for entry in entries:
         found = {d: plan.draws[entry["label"], d] for d in range(plan.draw_count)}
-        logs = {d: read_run(store.run_dir(run)) for d, run in found.items() if store.has(run)}
-        drawn.append({d: {w: run_metrics(g, window_of(g, w), slo) for w in WINDOWS} for d, g in logs.items()})
-        entry["profile_draws"] = sorted(logs)
-        if lost := len(found) - len(logs):
+        there = {d: read_metrics(store, run, slo) for d, run in found.items() if store.has(run)}
+        drawn.append(there)
+        entry["profile_draws"] = sorted(there)
+        if lost := len(found) - len(there):
             entry["warnings"].append(f"{lost} of {len(found)} runs under drawn profiles are missing")
     for window in WINDOWS:
         for column in COLUMNS:
@@ -146,9 +137,8 @@ def _add_calibration(
             under = [Draws({d: m[window][key] for d, m in of.items()}, plan.draw_seed) for of in drawn]
             for entry, v, u in zip(entries, values, under, strict=True):
                 if (metric := entry["windows"][window]["metrics"][key]) is not None:
-                    metric["calibrated"] = _maybe(
-                        calibrated.with_calibration(v, u.values, plan.draw_seed), "p"
-                    )
+                    both = calibrated.with_calibration(v, u.values, plan.draw_seed)
+                    metric["calibrated"] = _maybe(both and _possible(both, key), "p")
             changes = [
                 calibrated.change(column, values[0], v, under[0], u)
                 for v, u in zip(values[1:], under[1:], strict=True)
@@ -164,22 +154,9 @@ def _maybe(interval: Interval | None, without: str = "") -> Json | None:
     return None if interval is None else {k: v for k, v in _interval(interval).items() if k != without}
 
 
-def _read(log: RunLog, manifest: Json, slo: Slo) -> _Run:
-    metrics, samples = {}, {}
-    for name in WINDOWS:
-        span = window_of(log, name)
-        metrics[name] = run_metrics(log, span, slo)
-        samples[name] = {
-            "ttft": Sample(ttft_ms(log, span)),
-            "itl": itl_ms(log, span),
-            "workflow": Sample(workflow_latency_s(log, span)),
-        }
-    return _Run(metrics, samples, warnings(log), manifest)
-
-
-def _arm(arm: Arm, runs: Mapping[int, _Run], missing: list[Json], plan: Plan) -> Json:
+def _arm(arm: Arm, runs: Mapping[int, Run], missing: list[Json], plan: Plan) -> Json:
     first = next(iter(runs.values())).manifest if runs else {}
-    ratios = {seed: _ratio(run.manifest) for seed, run in runs.items()}
+    ratios = {seed: _fast_forward(run.manifest) for seed, run in runs.items()}
     return {
         "label": arm.label,
         "name": arm.name or arm.label,
@@ -191,7 +168,7 @@ def _arm(arm: Arm, runs: Mapping[int, _Run], missing: list[Json], plan: Plan) ->
         "run_ids": {str(s): plan.runs[arm.label, s] for s in runs},
         "missing": missing,
         "kv": first.get("kv", plan.kv),
-        "fast_forward_ratio": _estimate(ratios),
+        "fast_forward_ratio": _estimate(ratios, "fast_forward_ratio"),
         "windows": {
             w: {"metrics": {k: _metric(k, w, runs) for k in DEFINITIONS}, "change": {}} for w in WINDOWS
         },
@@ -199,8 +176,8 @@ def _arm(arm: Arm, runs: Mapping[int, _Run], missing: list[Json], plan: Plan) ->
     }
 
 
-def _metric(key: str, window: str, runs: Mapping[int, _Run]) -> Json | None:
-    out = _estimate({seed: run.metrics[window][key] for seed, run in runs.items()})
+def _metric(key: str, window: str, runs: Mapping[int, Run]) -> Json | None:
+    out = _estimate({seed: run.metrics[window][key] for seed, run in runs.items()}, key)
     if out is not None and key in POOLED:
         sample, percent = POOLED[key]
         out["pooled"] = _pool([r.samples[window][sample] for r in runs.values()]).percentiles(percent)[0]
@@ -217,7 +194,7 @@ def _pool(samples: Sequence[Sample]) -> Sample:
     )
 
 
-def _compare(entries: Sequence[Json], runs: Sequence[Mapping[int, _Run]], window: str) -> None:
+def _compare(entries: Sequence[Json], runs: Sequence[Mapping[int, Run]], window: str) -> None:
     """Add each arm's change against the first arm, with Holm's correction over the arms. Mutates entries."""
     for column in COLUMNS:
         changes = []
@@ -240,11 +217,11 @@ def _change(column: Column, base: Mapping[int, float], other: Mapping[int, float
     )
 
 
-def _estimate(values: Mapping[int, float]) -> Json | None:
+def _estimate(values: Mapping[int, float], key: str) -> Json | None:
     interval = mean_interval(list(values.values()))
     if interval is None:
         return None
-    out = _interval(interval)
+    out = _interval(_possible(interval, key))
     del out["p"]  # "the mean of a metric is 0" is no question anyone asks
     return out | {"per_seed": {str(s): v for s, v in values.items()}}
 
@@ -253,7 +230,12 @@ def _interval(i: Interval) -> Json:
     return {"mean": i.mean, "low": i.low, "high": i.high, "n": i.n, "p": i.p}
 
 
-def _ratio(manifest: Mapping[str, Any]) -> float:
+def _possible(interval: Interval, key: str) -> Interval:
+    """Cut an interval at the values that the metric can have; all are counts, times, rates or shares."""
+    return interval.within(0.0, 1.0 if key in SHARES or key == "fast_forward_ratio" else math.inf)
+
+
+def _fast_forward(manifest: Mapping[str, Any]) -> float:
     value = (manifest.get("stats") or {}).get("fast_forward_ratio")
     return math.nan if value is None else float(value)
 

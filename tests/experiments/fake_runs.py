@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +14,27 @@ from experiments.plan import Arm, Plan
 from experiments.store import Store
 from traces.draws import uniform_array
 from traces.runlog import KV_BLOCKS_KEY
-from traces.tables import SCHEMAS
+from traces.tables import REQUEST_STATUS, SCHEMAS
 
 KV_BLOCKS = 4000
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What an arm does: prompt tokens hit (share), and a factor on every time."""
+    """What an arm does: prompt tokens hit (share), a factor on every time, and workflows it does not finish.
+
+    failed: workflows whose third request is rejected, which ends them.
+    """
 
     hit_rate: float = 0.5
     slower: float = 1.0
+    failed: tuple[int, ...] = ()
 
 
 def tables(
     seed: int, effect: Effect, requests: int = 240, steps: int = 600, chain: int = 6
 ) -> dict[str, pa.Table]:
-    """Return the tables of one run: `requests` requests in workflows of `chain`, all finished."""
+    """Return the tables of one run: `requests` requests in workflows of `chain`; all finish but `effect.failed`."""
     i = np.arange(requests)
     luck, noise = uniform_array(seed, "length", i), uniform_array(seed, "noise", i)
     prompt = (500 + 4000 * luck).astype(np.int64)
@@ -54,12 +58,17 @@ def tables(
     duration = np.full(steps, end // steps * 9 // 10)
     batch = (10 + 20 * np.minimum(j / (steps / 4), 1) + 4 * uniform_array(seed, "batch", j)).astype(np.int64)
     full = np.minimum(1.0, 3 * j / steps)
+    fails = np.isin(i // chain, effect.failed)
+    refused = fails & (i % chain == 2)
+    issued = ~fails | (i % chain <= 2)
+    lost = np.isin(np.arange(workflows), effect.failed)
     data: dict[str, dict[str, Any]] = {
         "requests": {
             "stage": i, "workflow": i // chain, "agent": i % 3, "prompt_tokens": prompt,
             "output_tokens": output,
             "released_ns": released, "admitted_ns": released + ttft // 4, "first_token_ns": first,
             "finished_ns": finished, "gpu_hit_tokens": hit, "prefilled_tokens": prompt - hit,
+            "status": np.where(refused, REQUEST_STATUS.index("rejected"), REQUEST_STATUS.index("finished")),
         },
         "steps": {
             "start_ns": start, "duration_ns": duration, "decode_seqs": batch, "continuing_seqs": batch - 2,
@@ -70,17 +79,18 @@ def tables(
         "workflows": {
             "workflow": np.arange(workflows), "arrival_ns": released[::chain],
             "started_ns": released[::chain],
-            "finished_ns": finished[chain - 1 :: chain], "stages": np.full(workflows, chain),
-            "requests": np.full(workflows, chain),
+            "finished_ns": np.where(lost, -1, finished[chain - 1 :: chain]),
+            "stages": np.where(lost, 2, chain), "requests": np.full(workflows, chain), "rejected": lost,
         },
     }  # fmt: skip
+    data["requests"] = {k: v[issued] for k, v in data["requests"].items()}
     return {name: _table(name, data.get(name, {})) for name in SCHEMAS}
 
 
-def write_run(directory: Path, made: dict[str, pa.Table]) -> None:
-    """Write the tables of one run, the size of the KV pool in the metadata of `steps`."""
+def write_run(directory: Path, made: dict[str, pa.Table], state_pool: bool = True) -> None:
+    """Write the tables of one run, the size of the KV pool in the metadata of `steps` where asked for."""
     for name, table in made.items():
-        if name == "steps":
+        if name == "steps" and state_pool:
             table = table.replace_schema_metadata(
                 {**(table.schema.metadata or {}), KV_BLOCKS_KEY: str(KV_BLOCKS).encode()}
             )
@@ -95,6 +105,8 @@ def make(
     axes: dict[str, list[Any]] | None = None,
     missing: tuple[tuple[str, int], ...] = (),
     size: dict[str, int] | None = None,
+    state_pool: bool = True,
+    manifest: dict[str, Any] | None = None,
     **changes: Any,
 ) -> tuple[Plan, Store]:
     """Return a plan and a store with its runs, but those in `missing`. Arm "belady_leaf" needs the oracle."""
@@ -113,9 +125,10 @@ def make(
                 if (label, seed) in missing:
                     continue
                 with store.begin(run_id) as draft:
-                    slower = Effect(effect.hit_rate, effect.slower * (1 + 0.4 * p))
-                    write_run(draft.directory, tables(seed, slower, **(size or {})))
-                    draft.commit({"seed": seed, "stats": {"fast_forward_ratio": 0.9 + seed / 100}})
+                    slower = replace(effect, slower=effect.slower * (1 + 0.4 * p))
+                    write_run(draft.directory, tables(seed, slower, **(size or {})), state_pool)
+                    stats = {"fast_forward_ratio": 0.9 + seed / 100}
+                    draft.commit({"seed": seed, "stats": stats} | (manifest or {}))
     values: dict[str, Any] = {
         "name": "main",
         "command": "python -m experiments run evictor=lru,lifecycle",

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from calibration import catalog
+from calibration.gpus import GPUS
 from experiments import doctor
 from experiments.__main__ import main
 from policies import registry
@@ -37,6 +38,11 @@ def test_list_names_everything_there_is(capsys):
     out = capsys.readouterr().out
     for name in catalog.names():
         assert f"profile={name}\n" in out
+    assert (
+        "gpu= tp= model= precision=  replace parts of the profile; a cell not listed is priced by a roofline"
+        in out
+    )
+    assert all(gpu in out for gpu in GPUS)
     assert main(["list", "options"]) == 0
     assert "engine.max_num_seqs=256  int" in capsys.readouterr().out
 

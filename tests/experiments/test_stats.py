@@ -99,6 +99,36 @@ def test_intervals_cover_the_truth_as_often_as_they_say(n: int) -> None:
     assert abs(hits / trials - 0.95) < 4 * math.sqrt(0.95 * 0.05 / trials)
 
 
+def test_an_interval_of_a_positive_mean_never_reaches_below_zero() -> None:
+    wide = mean_interval([1.0, 2.0, 9.0])
+    assert wide is not None
+    assert wide.low is not None
+    assert wide.low < 0
+    cut = wide.within(0.0)
+    assert (cut.low, cut.high, cut.mean, cut.p, cut.n) == (0.0, wide.high, wide.mean, wide.p, wide.n)
+    share = mean_interval([0.5, 1.0])
+    assert share is not None
+    assert (share.within(0.0, 1.0).low, share.within(0.0, 1.0).high) == (0.0, 1.0)
+    alone = mean_interval([3.0])
+    assert alone is not None
+    assert alone.within(0.0) == alone
+
+
+@pytest.mark.parametrize("n", [2, 5])
+def test_a_cut_interval_covers_exactly_as_often(n: int) -> None:
+    # Lognormal latencies, as noisy as their mean; exp of a normal has mean exp(1/2).
+    truth = math.exp(0.5)
+    covered = [0, 0]
+    for row in np.exp(_normals(f"cut-{n}", 400, n)):
+        whole = mean_interval(row.tolist())
+        assert whole is not None
+        for k, interval in enumerate((whole, whole.within(0.0))):
+            assert interval.low is not None
+            assert interval.high is not None
+            covered[k] += interval.low <= truth <= interval.high
+    assert covered[0] == covered[1] > 0
+
+
 def test_holm_equals_the_hand_worked_steps() -> None:
     # sorted 0.005·4, 0.01·3, 0.03·2, 0.04·1, then made monotone
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
