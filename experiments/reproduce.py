@@ -30,9 +30,9 @@ from traces.errors import InputError, nearest
 FAMILIES = ("pbkv",)
 # Studies that a target's row reads.
 NEEDS: dict[str, tuple[str, ...]] = {
-    **{id: tuple(s for s in pair if s) for id, pair in tables.CELLS.items()},
+    **{id: tuple(s for s in (*pair, tables.HALF.get(id)) if s) for id, pair in tables.CELLS.items()},
     "R50": tuple(pair[0] for pair in tables.CELLS.values()),
-    "R51": ("concurrency",), "R52": ("predictor", "hover_32b"), "R53": ("horizon",),
+    "R51": ("concurrency",), "R52": ("predictor", "hover_32b", "predictor_half", "hover_half_32b"), "R53": ("horizon",),
     "R54": ("hover_14b", "hover_shared_14b"), "R58": ("gamma",), "R59": ("rho",), "R60": ("noise",),
     "R63": ("hover_32b",),
 }  # fmt: skip
@@ -155,8 +155,9 @@ def judge(studies: Mapping[str, Results], wanted: Sequence[str], *, quick: bool)
     """Return the rows of the targets asked for, from the studies that were run."""
     rows = list(tables.rows(studies)) if any(id in tables.CELLS or id == "R50" for id in wanted) else []
     accuracies: dict[str, float] = {}
-    if "predictor" in studies:
-        accuracies = forecasts.step_one([a.policies["predictors"] for a in studies["predictor"].plan.arms])
+    predicted = [studies[s].plan for s in ("predictor", "predictor_half") if s in studies]
+    if predicted:
+        accuracies = forecasts.step_one([a.policies["predictors"] for a in predicted[0].arms])
     rows += sweeps.rows(studies, accuracies)
     if {"R54", "R63"} & set(wanted):
         rows += course.rows(studies)

@@ -30,6 +30,7 @@ class Study:
 
 _SMALL = ("seeds=2", "load.workflows=108")
 _PAIR = ("evictor=lookahead", "prefetcher=none,conservative")
+_HALF = ("load.concurrency=36", "load.workflows=144")
 _SWEEP = ("experiment=pbkv", "seeds=10")
 
 STUDIES: dict[str, Study] = {
@@ -47,6 +48,8 @@ STUDIES: dict[str, Study] = {
     "finance_shared_32b": Study(
         ("experiment=pbkv_finance", "workload=pbkv_finance_shared"), ("seeds=2", "load.workflows=72")
     ),
+    # At 72 the prompts in progress hold several times the pool under `own`: half of them leave something to decide.
+    "hover_half_32b": Study(("experiment=pbkv", *_HALF), ("seeds=2", "load.workflows=72")),
     "access": Study(
         (
             *_SWEEP,
@@ -67,4 +70,5 @@ STUDIES: dict[str, Study] = {
     ),
     "noise": Study((*_SWEEP, "+sweep=pbkv_noise"), (*_SMALL, "predictor.level=0,0.2,0.3")),
     "predictor": Study((*_SWEEP, "+sweep=pbkv_predictor"), _SMALL),
+    "predictor_half": Study((*_SWEEP, "+sweep=pbkv_predictor", *_HALF), ("seeds=2", "load.workflows=72")),
 }

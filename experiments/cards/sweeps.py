@@ -22,6 +22,8 @@ from experiments.cards.rows import (
 from experiments.stats import paired_difference
 from experiments.targets import target
 
+AT_72 = "A_w literal; Markov chains of orders 1 to 3, nearest neighbours, uniform, oracle; 72 in progress"
+AT_36 = AT_72.replace("72 in", "36 in")
 NEGLIGIBLE_PT = 1.0  # a difference of hit rates below one point counts as none
 Curve = dict[float, BySeed]
 
@@ -34,14 +36,17 @@ def rows(studies: Mapping[str, Results], accuracies: Mapping[str, float]) -> lis
     ):  # fmt: skip
         if study in studies:
             out.append(judge(studies[study]))
-    if "predictor" in studies:
-        lae = (
-            studies["hover_32b"].arm(evictors="lifecycle", prefetchers="none")
-            if "hover_32b" in studies
-            else None
-        )
-        base = studies["hover_32b"].metric(lae, HIT) if lae is not None else {}
-        out.append(predictor(studies["predictor"], accuracies, base))
+    for study, table, reading in (
+        ("predictor", "hover_32b", AT_72),
+        ("predictor_half", "hover_half_32b", AT_36),
+    ):
+        if study in studies:
+            base: BySeed = {}
+            if table in studies:
+                base = studies[table].metric(
+                    studies[table].arm(evictors="lifecycle", prefetchers="none"), HIT
+                )
+            out.append(predictor(studies[study], accuracies, base, reading))
     return sorted(out, key=lambda r: r.id)
 
 
@@ -201,7 +206,7 @@ def _by_level(results: Results, prefetcher: str) -> Curve:
     return dict(sorted(out.items()))
 
 
-def predictor(results: Results, accuracies: Mapping[str, float], lifecycle: BySeed) -> Row:
+def predictor(results: Results, accuracies: Mapping[str, float], lifecycle: BySeed, reading: str) -> Row:
     """Judge R52: hit rate against step-1 accuracy on the evaluated workflows, which no predictor learned from."""
     hits = {a.policies["predictors"]: results.metric(a, HIT) for a in results.plan.arms}
     order = sorted((n for n in hits if n in accuracies), key=lambda n: accuracies[n])

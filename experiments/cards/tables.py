@@ -40,7 +40,9 @@ CELLS = {
     "R49a": ("finance_32b", "finance_shared_32b"),
     "R49b": ("finance_14b", None),
 }
+HALF = {"R46": "hover_half_32b"}
 OWN = "every agent has its own system prompt before the transcript; A_w literal"
+OWN_HALF = "own prompts as above, 36 in progress: half, since a workflow's prompts fill the pool sooner here"
 SHARED = "one preamble and transcript for all agents; A_w literal"
 
 
@@ -52,6 +54,8 @@ def rows(studies: Mapping[str, Results]) -> list[Row]:
             out.append(_cell(id, studies[study], OWN))
         if shared is not None and shared in studies:
             out.append(_cell(id, studies[shared], SHARED))
+        if HALF.get(id) in studies:
+            out.append(_cell(id, studies[HALF[id]], OWN_HALF))
     out.append(_affine({id: studies[s] for id, (s, _) in CELLS.items() if s in studies}))
     return out
 
