@@ -111,12 +111,12 @@ def bench(words: Sequence[str], *, as_json: bool) -> int:
         print(json.dumps(measured, indent=1))
         return 0
     first, last = (str(n) for n in (workflows, TIMES * workflows))
-    head = f"{'us a call, mean (p99)':<44}{first + ' workflows':>22}{last + ' workflows':>22}{'growth':>8}"
+    head = f"{'us a call, median (p99)':<44}{first + ' workflows':>22}{last + ' workflows':>22}{'growth':>8}"
     print(head)
     for name, by_load in measured["cost_us"].items():
         a, b = by_load[first], by_load[last]
-        cells = "".join(f"{c['mean']:>12.2f} ({c['p99']:.1f})".rjust(22) for c in (a, b))
-        print(f"{name:<44}{cells}{b['mean'] / a['mean']:>8.1f}")
+        cells = "".join(f"{c['median']:>12.2f} ({c['p99']:.1f})".rjust(22) for c in (a, b))
+        print(f"{name:<44}{cells}{b['median'] / a['median']:>8.1f}")
     print(
         f"nodes in HBM's cache: {measured['nodes'][first]:,} and {measured['nodes'][last]:,}; predictor: {spec}"
     )
@@ -124,7 +124,7 @@ def bench(words: Sequence[str], *, as_json: bool) -> int:
 
 
 def measure(spec: str, loads: Sequence[int]) -> dict[str, Any]:
-    """Return {"cost_us": {name: {load: {"mean", "p99"}}}, "nodes": {load: nodes}}."""
+    """Return {"cost_us": {name: {load: {"mean", "median", "p99"}}}, "nodes": {load: nodes}}."""
     forecast, agents = _predictor(spec)
     cost: dict[str, dict[str, dict[str, float]]] = {}
     nodes = {}
@@ -134,7 +134,9 @@ def measure(spec: str, loads: Sequence[int]) -> dict[str, Any]:
         for name, values in _costs(world, forecast).items():
             values.sort()
             at = values[min(len(values) - 1, int(0.99 * len(values)))]
-            cost.setdefault(name, {})[str(load)] = {"mean": statistics.fmean(values), "p99": at}
+            cost.setdefault(name, {})[str(load)] = {
+                "mean": statistics.fmean(values), "median": statistics.median(values), "p99": at,
+            }  # fmt: skip
     return {"cost_us": cost, "nodes": nodes, "predictor": spec}
 
 

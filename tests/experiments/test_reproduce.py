@@ -210,7 +210,7 @@ def test_bad_words_end_in_one_line_and_status_2(
 
 def test_micro_rows_name_the_inconsistent_number(monkeypatch: pytest.MonkeyPatch) -> None:
     cost = {
-        n: {"72": {"mean": 1e9, "p99": 1e9}, "720": {"mean": 2e9, "p99": 2e9}}
+        n: {"72": {"median": 1e9, "p99": 1e9}, "720": {"median": 2e9, "p99": 2e9}}
         for n, _ in micro.COSTS.values()
     }
     monkeypatch.setattr(micro.bench_policies, "measure", lambda *_: {"cost_us": cost})
