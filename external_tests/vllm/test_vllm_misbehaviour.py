@@ -85,9 +85,12 @@ from live.vllm.engine import SerialEngine
 from live.vllm.settings import EvictionSettings
 script = Script.open(Path(sys.argv[1]))
 first = script.requests[0]
-prompt, longer = list(first.prompt), [*first.prompt, *first.output, *first.prompt[:9]]
+tokens = [*first.prompt, *first.output]
+prompt = list(first.prompt)
+# All but the last token are hit: a small model looks little further than that.
+longer = tokens[: (len(tokens) - 2) // script.block_tokens * script.block_tokens + 1]
 def answers(engine, zero):
-    engine.serve(prompt, 40)
+    engine.serve(prompt, len(first.output))
     if zero:
         core = engine._engine.llm_engine.engine_core.engine_core
         for cache in core.model_executor.driver_worker.worker.model_runner.kv_caches:

@@ -27,7 +27,7 @@ def test_victims_and_hits_are_the_simulators(evictor: str, run: Run, script: Scr
 
 
 def test_the_engines_own_queue_is_the_simulators_lru(run: Run, script: Script) -> None:
-    outcome = parity.compare(script, run("stock"), "markov")
+    outcome = parity.compare(script, run("stock"))
     assert outcome.equal, outcome
 
 
