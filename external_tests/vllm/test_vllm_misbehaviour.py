@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from conftest import BLOCKS, SAME_LOGPROB, Run, about, outputs
 
+from conftest import BLOCKS, SAME_LOGPROB, Run, about, outputs
 from live.script import Script
 
 ANSWERS = {

@@ -7,9 +7,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from conftest import BLOCKS, SAME_LOGPROB, Run, about, logprobs, outputs
 
 from calibration import parity
+from conftest import BLOCKS, SAME_LOGPROB, Run, about, logprobs, outputs
 from live.script import Script, contents_of
 from traces.runlog import read_run
 from traces.tables import CACHE_EVENTS, REQUEST_STATUS
