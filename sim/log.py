@@ -19,7 +19,7 @@ from traces.prefix import Int64
 from traces.tables import SCHEMAS
 
 _FLUSH_ROWS = 20_000
-_FLUSH_STEPS = 200_000
+_FLUSH_STEPS = 20_000
 _GROUP_ROWS = 1 << 17
 _END_OF_TIME = 1 << 62
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from policies.api import Bucketer, HostInfo
 from policies.costs import Profile
-from policies.views import BatchShape
+from policies.views import BatchShape, GraphChoice
 
 
 class StepPrices:
@@ -21,6 +21,7 @@ class StepPrices:
         self._state = bucketer.new_state(host)
         self._captured = bucketer.plan(host)
         self._eager = not bucketer.active()
+        self._held: dict[tuple[int, bool], tuple[int, int, GraphChoice]] = {}
         self._max_tokens = max_tokens
         self._linear = profile.linear_table(max_tokens)
         self._per_seq_ps = profile.per_seq_ps + profile.overhead_per_seq_ps
@@ -45,13 +46,26 @@ class StepPrices:
         rest_ps += self._overhead_ps + extra_ps
         if self._eager:
             return max(self._linear_ps(tokens) + rest_ps, self._eager_launch_ps), 0
-        shape = BatchShape(seqs, width, tokens, prefill_seqs, context_tokens)
-        choice = self._bucketer.pick(self._state, self._captured, shape)
+        choice = self._choice(seqs, width, tokens, prefill_seqs, context_tokens)
         work_ps = self._linear_ps(choice.executed) + rest_ps
         if choice.key is None:
             return max(work_ps, self._eager_launch_ps), 0
         work_ps += self._profile.graph_launch_ps
         return (work_ps + self._profile.graph_build_ps if choice.build else work_ps), choice.key
+
+    def _choice(
+        self, seqs: int, width: int, tokens: int, prefill_seqs: int, context_tokens: int
+    ) -> GraphChoice:
+        """Return the bucketer's choice, asking only where an earlier one does not hold."""
+        kind = (width, prefill_seqs > 0)
+        held = self._held.get(kind)
+        if held is not None and held[0] <= tokens <= held[1]:
+            return held[2]
+        shape = BatchShape(seqs, width, tokens, prefill_seqs, context_tokens)
+        choice = self._bucketer.pick(self._state, self._captured, shape)
+        if not choice.build and choice.holds_until_tokens >= tokens:
+            self._held[kind] = (tokens, choice.holds_until_tokens, choice)
+        return choice
 
     def _linear_ps(self, tokens: int) -> int:
         # A graph may be wider than the token budget.
