@@ -14,11 +14,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from scipy import stats
 
-from policies.costs import Profile
 from policies.registry import PolicySet, load
 from sim.config import EngineConfig, LoadConfig, SimConfig
 from sim.log import MemorySink
 from sim.run import simulate
+from sim.worlds import flat_profile
 from traces import draws
 from traces.builder import WorkloadBuilder
 from traces.runlog import RunLog, from_tables
@@ -28,29 +28,7 @@ STEP_PS = 1_000_000_000
 STEP_S = STEP_PS / 1e12
 CONFIDENCE = 0.999
 
-PROFILE = Profile(
-    identity={
-        "gpu": "toy",
-        "tp": 1,
-        "model": "toy",
-        "precision": "bf16",
-        "engine": "toy",
-        "timing": "made up",
-    },
-    linear_tokens=(1,),
-    linear_ps=(STEP_PS,),
-    kv_read_ps_per_token=0,
-    attention_as_per_pair=0,
-    per_seq_ps=0,
-    overhead_ps=0,
-    overhead_per_seq_ps=0,
-    kv_bytes_per_token=1,
-    weight_bytes=1,
-    gpu_bytes=1 << 30,
-    max_model_len=1 << 20,
-    pcie_bytes_per_s=1 << 30,
-    pcie_copy_overhead_ps=0,
-)
+PROFILE = flat_profile(STEP_PS, max_model_len=1 << 20)
 
 
 def geometric(mean: float, n: int, seed: int, purpose: str = "service") -> NDArray[np.int64]:
