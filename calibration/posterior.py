@@ -12,10 +12,14 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
 from calibration.knots import KNOT_TOKENS, SCALE, interpolate
 from policies.costs import Profile
 from traces.errors import InputError
 
+COVERAGE = 0.9
 _FACTORS = ("kv_read", "attention")
 _PLAIN = ("per_seq_ps", "overhead_ps", "overhead_per_seq_ps", "http_overhead_ps")
 
@@ -67,17 +71,34 @@ def draw(profile: Profile, index: int) -> Profile:
     )
 
 
-def spread(profile: Profile, low: float = 0.05, high: float = 0.95) -> dict[str, tuple[float, float]]:
-    """Return quantiles of the factor draws by term, such as {"kv_read": (0.97, 1.04)}; the linear ones by knot."""
+def interval(drawn: ArrayLike, coverage: float = COVERAGE) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return (low, high), float64[...], of draws float64[M, ...] along their first axis.
+
+    If the truth is one more draw from where the M came, it lies below the k-th smallest of them with probability
+    k / (M + 1). So the ends are the order statistics of ranks (M + 1) tail and (M + 1) (1 - tail), between two of
+    them along the straight line: definition 6 of Hyndman and Fan (1996), as in `conformal`. The customary rank
+    1 + (M - 1) tail describes the M draws themselves: with 50 of them its 90 % interval would hold the truth in
+    86.5 % (ranks 3.45 and 47.55 of 51). With fewer than 19 draws no rank lies so far out for 90 %: their extremes.
+
+    >>> low, high = interval(np.arange(1.0, 51.0))
+    >>> float(round(low, 2)), float(round(high, 2))
+    (2.55, 48.45)
+    """
+    tail = (1 - coverage) / 2
+    low, high = np.quantile(np.asarray(drawn, dtype=np.float64), [tail, 1 - tail], axis=0, method="weibull")
+    return low, high
+
+
+def spread(profile: Profile, coverage: float = COVERAGE) -> dict[str, tuple[float, float]]:
+    """Return the interval of the factor draws by term, such as {"kv_read": (0.97, 1.04)}; the linear ones by knot."""
     p = profile.posterior
     columns: dict[str, list[int]] = {name: list(p[name]) for name in _FACTORS if name in p}
     for j, n in enumerate(p.get("knot_tokens", ())):
         columns[f"linear at {n}"] = [row[j] for row in p["linear"]]
     out = {}
     for name, values in columns.items():
-        ordered = sorted(values)
-        last = len(ordered) - 1
-        out[name] = (ordered[round(low * last)] / SCALE, ordered[round(high * last)] / SCALE)
+        low, high = interval(values, coverage)
+        out[name] = (float(low) / SCALE, float(high) / SCALE)
     return out
 
 

@@ -18,7 +18,6 @@ from traces.errors import InputError, nearest
 
 FORMATS = (".svg", ".png", ".pdf")
 _DRAWS = 40
-_LOW, _HIGH = 0.05, 0.95
 _COLOR = ("#0072b2", "#d55e00", "#00875f")
 Floats = NDArray[np.float64]
 
@@ -117,7 +116,7 @@ def _curve(
     low = high = y
     if drawn:
         under = np.array([[price(d, int(v)) for v in x] for d in drawn])
-        low, high = np.quantile(under, _LOW, axis=0), np.quantile(under, _HIGH, axis=0)
+        low, high = posterior.interval(under)
     return Curve(panel, label, x_label, y_label, x.astype(np.float64), y, low, high)
 
 

@@ -2,7 +2,7 @@
 
 Each repetition draws the true parameters around the GPU's constants (as one model differs from another), measures
 the plan's steps with them, fits, and asks two things. Parameters: does the truth of each price (a decode, a prefill
-chunk, a mixed and a large step) lie in the posterior's 5 to 95 % interval? Steps: does a new measured step lie in
+chunk, a mixed and a large step) lie in the posterior's 90 % interval? Steps: does a new measured step lie in
 the conformal interval? Both should hold in 85 to 95 of 100 cases.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from calibration import conformal
+from calibration import conformal, posterior
 from calibration.fit import Prior, falls, fit
 from calibration.fit_profile import Target, bootstrap, held_out, prior_of
 from calibration.fit_terms import FIRST_KNOT, LOGS, NAMES, Floats, Terms, price, terms
@@ -111,7 +111,7 @@ def recovery(
         estimate = fit(t, prior)
         wanted, got = price(x, probes)[0], price(estimate.x, probes)[0]
         drawn = np.array([price(b, probes)[0] for b in bootstrap(estimate, len(t), seed=seed + 1)])
-        low, high = np.quantile(drawn, [0.05, 0.95], axis=0)
+        low, high = posterior.interval(drawn)
         inside.append((low <= wanted) & (wanted <= high))
         errors.append(got / wanted - 1)
         again = measured(probe_rows, wanted, world, repetitions + i, seed)

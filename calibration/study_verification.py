@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from calibration import build, posterior
 from calibration import constants as data
 from calibration.verification import KNEE, knee, knee_of_points, relative
@@ -22,8 +24,9 @@ def study() -> list[dict[str, Any]]:
     for curve in verify_curves():
         profile = build.build(build.Cell(curve.gpu.key, 1, curve.model, curve.precision))
         measured = dict(zip(curve.tokens.tolist(), curve.times_one().tolist(), strict=True))
-        knees = sorted(knee(posterior.draw(profile, i)) for i in range(posterior.draws(profile)))
-        last = len(knees) - 1
+        low, high = posterior.interval(
+            [knee(posterior.draw(profile, i)) for i in range(posterior.draws(profile))]
+        )
         key = f"{curve.gpu.tables}:{curve.precision}"
         out.append(
             {
@@ -35,7 +38,7 @@ def study() -> list[dict[str, Any]]:
                 "held_out_error": data.read("kernel_fit")["keys"][key]["errors"][curve.model]["1"]["verify"],
                 "knee_measured": round(knee_of_points(curve.tokens.tolist(), curve.times_one().tolist())),
                 "knee_profile": knee(profile),
-                "knee_interval": [knees[round(0.05 * last)], knees[round(0.95 * last)]],
+                "knee_interval": [int(np.floor(low)), int(np.ceil(high))],
             }
         )
     return out
