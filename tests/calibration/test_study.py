@@ -56,7 +56,7 @@ def _identity(rows: study_forms.Rows) -> list[list[float]]:
 def test_intervals_cover_simulated_truth() -> None:
     found = recovery(default_target(), repetitions=30)
     # 30 repetitions of 6 probes that share a fit: wider than the 85 to 95 that 200 repetitions are held to.
-    assert 78 <= found["posterior_coverage_mean_percent"] <= 97
+    assert 82 <= found["posterior_coverage_mean_percent"] <= 97
     assert 85 <= found["conformal_coverage_percent"] <= 98
     assert max(found["price_error_percent"].values()) < 1.5
 
