@@ -113,6 +113,7 @@ def _parser() -> argparse.ArgumentParser:
         "memory_cli",
         "sensitivity_cli",
         "parity",
+        "roofline_cli",
     ):
         import_module(f"calibration.{module}").add_parser(commands)
     for command in (operations, overhead):

@@ -90,14 +90,16 @@ def build_shape(
     is left for KV.
     """
     key = data.constants_key(g, precision)
-    fitted = key == f"{g.tables}:{precision}" and not roofline and not shape.experts
+    fitted = key == f"{g.tables}:{precision}" and not roofline and not shape.experts and not shape.latent
     shard = shape.shard(tp)
-    provenance = _provenance(g, tp, key, fitted, moe=shape.experts > 0)
+    # Experts, latent attention and a GPU from a file: nobody measured how far the form is off there.
+    unchecked = shape.experts > 0 or shape.latent is not None or bool(g.datasheet)
+    provenance = _provenance(g, tp, key, fitted, shape)
     profile = price(
         shard, g, precision, data.constants(key, tp), data.overhead(),
         timing="kernel tables" if fitted else "roofline",
         provenance=provenance,
-        error=stated_error(g, shape.name, precision, tp, moe=shape.experts > 0, roofline=not fitted),
+        error=stated_error(g, shape.name, precision, tp, moe=unchecked, roofline=not fitted),
     )  # fmt: skip
     if uncertainty and fitted and key in data.read("kernel_fit")["keys"]:
         profile = _with_uncertainty(profile, shard, g, key)
@@ -158,7 +160,7 @@ def write_all(folder: Path) -> tuple[list[str], list[str]]:
     return written, refused
 
 
-def _provenance(g: Gpu, tp: int, key: str, fitted: bool, *, moe: bool) -> dict[str, Any]:
+def _provenance(g: Gpu, tp: int, key: str, fitted: bool, shape: ModelShape) -> dict[str, Any]:
     table = "operation_constants" if key.startswith("rtx4090") else "kernel_fit"
     notes = [
         "host link bandwidth, copy overhead, graph capture and launch are priors, not measurements",
@@ -166,10 +168,15 @@ def _provenance(g: Gpu, tp: int, key: str, fitted: bool, *, moe: bool) -> dict[s
     ]
     if not fitted:
         notes.append(f"roofline: datasheet of {g.title} with the efficiency constants of {key}")
-    if moe:
+    if shape.experts:
         notes.append(
             "mixture of experts: no expert kernels were measured; constants of dense matrix multiplies, with "
             "weight reads dense + experts (1 - (1 - k/E)^n), even routing"
+        )
+    if shape.latent:
+        notes.append(
+            "latent attention: priced in the absorbed form, prefill too (an engine that expands keys and values "
+            "there multiplies less); constants of grouped-query kernels; its cache is whole on every GPU"
         )
     if tp > 1:
         notes.append(_all_reduce_note(g))

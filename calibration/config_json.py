@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from calibration.latent import Latent
 from calibration.models import ModelShape
 from traces.errors import InputError, at
 
@@ -23,9 +24,9 @@ _TOP_K = ("num_experts_per_tok", "experts_per_token", "num_experts_per_token")
 # Quantisation methods whose weight bytes and multiply rate are known here.
 _QUANTISED = {"fp8": "fp8", "fbgemm_fp8": "fp8", "mxfp4": "mxfp4"}
 _NOT_MODELLED = {
-    "kv_lora_rank": "multi-head latent attention has another KV size",
     "ssm_cfg": "state-space layers have no KV cache",
     "mamba_d_state": "state-space layers have no KV cache",
+    "linear_attn_config": "linear-attention layers have no KV cache",
     "linear_num_key_heads": "linear-attention layers have no KV cache",
 }
 
@@ -33,8 +34,9 @@ _NOT_MODELLED = {
 def from_config_json(path: str | Path) -> tuple[ModelShape, list[str]]:
     """Return the shape and one note for each thing in the file that is not modelled.
 
-    Dense and mixture-of-experts decoders with multi-head, grouped-query or multi-query attention; fp8 and
-    mxfp4 checkpoints. Raises InputError, one line, on a missing or malformed field and on an architecture
+    Dense and mixture-of-experts decoders with multi-head, grouped-query, multi-query or latent
+    attention; dense layers before the experts; fp8 and mxfp4 checkpoints.
+    Raises InputError, one line, on a missing or malformed field and on an architecture
     without a KV cache of that form.
     """
     path = Path(path)
@@ -46,13 +48,18 @@ def from_config_json(path: str | Path) -> tuple[ModelShape, list[str]]:
             raise InputError(f"{at(path, field=field)}: not modelled: {why}")
     values = {ours: _whole(path, body, theirs) for ours, theirs in _NAMES.items() if ours != "intermediate"}
     heads = values["heads"]
-    kv_heads = _whole(path, body, ("num_key_value_heads",), default=heads)
+    latent = _latent(path, body)
+    # The vector that latent attention caches is one KV head, whatever the file says of KV heads.
+    kv_heads = 1 if latent else _whole(path, body, ("num_key_value_heads",), default=heads)
     if heads % kv_heads:
         raise InputError(
             f"{at(path, field='num_key_value_heads')}: got {kv_heads}, expected a divisor of "
             f"num_attention_heads={heads}"
         )
-    head_dim = _whole(path, body, ("head_dim",), default=max(values["hidden"] // heads, 1))
+    if latent:
+        head_dim = latent.qk_nope_head_dim + latent.qk_rope_head_dim
+    else:
+        head_dim = _whole(path, body, ("head_dim",), default=max(values["hidden"] // heads, 1))
     experts = _whole(path, body, _EXPERTS, default=0, low=0)
     experts = experts if experts > 1 else 0
     top_k = _whole(path, body, _TOP_K) if experts else 0
@@ -63,6 +70,12 @@ def from_config_json(path: str | Path) -> tuple[ModelShape, list[str]]:
     intermediate = _whole(path, body, width)
     if experts and not shared:
         shared = intermediate * _whole(path, body, ("n_shared_experts",), default=0, low=0)
+    dense = _whole(path, body, ("first_k_dense_replace",), default=0, low=0) if experts else 0
+    if dense >= values["layers"]:
+        raise InputError(
+            f"{at(path, field='first_k_dense_replace')}: got {dense}, expected fewer than the "
+            f"{values['layers']} layers"
+        )
     shape = ModelShape(
         name=_name(path, body),
         kv_heads=kv_heads,
@@ -73,9 +86,20 @@ def from_config_json(path: str | Path) -> tuple[ModelShape, list[str]]:
         shared_intermediate=shared,
         tied_embeddings=bool(body.get("tie_word_embeddings", False)),
         precision=_precision(path, body),
+        latent=latent,
+        dense_layers=dense,
+        dense_intermediate=_whole(path, body, _NAMES["intermediate"]) if dense else 0,
         **values,
     )
     return shape, _notes(body, experts)
+
+
+def _latent(path: Path, body: dict[str, Any]) -> Latent | None:
+    if body.get("kv_lora_rank") is None:
+        return None
+    needed = ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
+    widths = {name: _whole(path, body, (name,)) for name in needed}
+    return Latent(**widths, q_lora_rank=_whole(path, body, ("q_lora_rank",), default=0, low=0))
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -135,10 +159,15 @@ def _notes(body: dict[str, Any], experts: int) -> list[str]:
         notes.append(f"not modelled: sliding_window={window}: all layers are priced with full attention")
     if body.get("attention_chunk_size"):
         notes.append("not modelled: attention_chunk_size: all layers are priced with full attention")
-    if experts and (body.get("first_k_dense_replace") or body.get("mlp_only_layers")):
+    if experts and body.get("mlp_only_layers"):
         notes.append("not modelled: dense layers among experts: every layer is priced with experts")
-    if experts and body.get("decoder_sparse_step", 1) != 1:
-        notes.append("not modelled: decoder_sparse_step: every layer is priced with experts")
+    for field in ("decoder_sparse_step", "moe_layer_freq"):
+        if experts and body.get(field, 1) != 1:
+            notes.append(f"not modelled: {field}: every layer is priced with experts")
+    if body.get("index_topk"):
+        notes.append("not modelled: index_topk: all layers are priced with full attention, without the index")
+    if body.get("num_nextn_predict_layers"):
+        notes.append("not modelled: num_nextn_predict_layers: those layers are not loaded")
     if body.get("vision_config"):
         notes.append("not modelled: vision_config: the text model alone is priced")
     quantisation = body.get("quantization_config")

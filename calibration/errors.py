@@ -22,7 +22,8 @@ def stated_error(
     of step.
 
     The headline is the worst kind of step, since a workload may consist of it. `serving_tpot` is there
-    where the same model, GPU, precision and TP size was measured on a real engine.
+    where the same model, GPU, precision and TP size was measured on a real engine. `moe` stands for all that
+    no rows check: experts, latent attention, a GPU from a datasheet file.
     """
     error = _step_error(gpu, model, precision, tp, moe=moe, roofline=roofline)
     name = f"{gpu.key}x{tp}--{model}--{precision} "

@@ -2,6 +2,7 @@
 
     linear = g(n)·[(W·weight_bytes/BW)^p + (F·2·P·n/FLOPS)^p]^(1/p) + W·head_bytes/BW + layers·u + R·all_reduce(n)
     affine = KV·kv_bytes·S/BW + A·4·heads·head_dim·layers·pairs/FLOPS + s·B + engine
+    (latent attention: pairs in the absorbed form, and S costs the larger of its reads and its multiplies)
 
 n tokens of the step, B sequences, S context tokens read, pairs = sum of chunk·(prefix + chunk/2), g a curve of
 nine knots (calibration.knots). Everything is one GPU's share.
@@ -12,7 +13,6 @@ nanoseconds.
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from decimal import Context, Decimal
 from itertools import accumulate
 from typing import Any
@@ -102,7 +102,12 @@ def price(
     # The running maximum keeps small dips of a measured all-reduce table out of the profile.
     linear = accumulate((_ps(linear_s(shard, gpu, precision, c, n)) for n in tokens), max)
     kv_bytes = shard.kv_bytes_per_token()
-    pair_flops = 4 * shard.heads * m.head_dim * m.layers
+    read_s = c.kv * kv_bytes / gpu.bytes_per_s
+    # Attention runs in bf16 whatever the weights' precision.
+    pair_s = c.attention * shard.pair_flops / gpu.bf16_flop_per_s
+    if m.latent:
+        # All heads share one short key: with many heads on a GPU decode multiplies longer than it reads.
+        read_s = max(read_s, pair_s)
     return Profile(
         identity={
             "gpu": gpu.key, "tp": shard.tp, "model": m.name, "precision": precision, "engine": engine,
@@ -110,9 +115,8 @@ def price(
         },
         linear_tokens=tokens,
         linear_ps=tuple(linear),
-        kv_read_ps_per_token=round(c.kv * kv_bytes / gpu.bytes_per_s * 1e12),
-        # Attention runs in bf16 whatever the weights' precision.
-        attention_as_per_pair=round(c.attention * pair_flops / gpu.bf16_flop_per_s * 1e18),
+        kv_read_ps_per_token=round(read_s * 1e12),
+        attention_as_per_pair=round(pair_s * 1e18),
         per_seq_ps=round(c.seq_us * 1e6),
         overhead_ps=round(overhead.fixed_us * 1e6),
         overhead_per_seq_ps=round(overhead.seq_us * 1e6),
@@ -126,7 +130,7 @@ def price(
         graph_bytes=_GRAPH_BYTES,
         graph_launch_ps=_GRAPH_LAUNCH_PS,
         eager_launch_ps=m.layers * _KERNELS_A_LAYER * _EAGER_LAUNCH_PS,
-        provenance={**provenance, "shape": asdict(m)},
+        provenance={**provenance, "shape": m.to_dict()},
         error=error,
         http_overhead_ps=round(http_us * 1e6),
         verify=verify_prior(shard),

@@ -27,6 +27,7 @@ class Gpu:
     nvlink             all GPUs of a server reach each other over NVLink
     tables             prefix of this GPU's kernel tables, empty where none were published
     nearest            tables prefix of the GPU whose efficiency stands in where `tables` is empty
+    datasheet          name of the file it was read from, empty for a listed GPU
     """
 
     key: str
@@ -40,6 +41,7 @@ class Gpu:
     nvlink: bool
     tables: str = ""
     nearest: str = ""
+    datasheet: str = ""
 
     def flop_per_s(self, precision: str) -> int:
         """Return dense FLOP/s of the matrix multiplies at `precision` (mxfp4 weights multiply in bf16)."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from calibration.latent import Latent
 from calibration.models import MODELS, ModelShape, model
 from policies.costs import Profile
 from sim.config import EngineConfig
@@ -63,14 +64,15 @@ def draft_beside(target: ModelShape, draft: str, tp: int, precision: str = "bf16
     if draft != EAGLE:
         shard = model(draft).shard(tp)
         return Beside(shard.weight_bytes(precision), shard.kv_bytes_per_token())
-    layer = replace(target, layers=1, experts=0, top_k=0, intermediate=_dense_width(target)).shard(tp)
+    one = replace(target, layers=1, experts=0, top_k=0, dense_layers=0, dense_intermediate=0)
+    layer = replace(one, intermediate=_dense_width(target)).shard(tp)
     # The projection is replicated: every GPU needs the whole hidden state.
     projection = 2 * target.hidden * target.hidden
     return Beside(2 * (layer.dense_params + projection + layer.norm_params), layer.kv_bytes_per_token())
 
 
 def _dense_width(shape: ModelShape) -> int:
-    return shape.intermediate * max(shape.top_k, 1) + shape.shared_intermediate
+    return max(shape.intermediate * max(shape.top_k, 1) + shape.shared_intermediate, shape.dense_intermediate)
 
 
 def shape_of(profile: Profile) -> ModelShape | None:
@@ -78,7 +80,8 @@ def shape_of(profile: Profile) -> ModelShape | None:
     shape = profile.provenance.get("shape")
     if isinstance(shape, dict):
         try:
-            return ModelShape(**shape)
+            latent = shape.get("latent")
+            return ModelShape(**{**shape, "latent": Latent(**latent) if latent else None})
         except TypeError:
             raise InputError(
                 f"{profile.name}: field 'provenance.shape': expected the fields "

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
+from calibration.latent import Latent
 from traces.errors import InputError, nearest
 
 # Bits a stored weight of the layers' matrices takes. Embeddings, LM head and norms stay bf16 in all of them.
@@ -14,12 +16,14 @@ WEIGHT_BITS: dict[str, float] = {"bf16": 16, "fp8": 8, "fp8_block": 8, "mxfp4": 
 
 @dataclass(frozen=True)
 class ModelShape:
-    """A decoder-only transformer with grouped-query attention and a gated MLP, dense or mixture of experts.
+    """A decoder-only transformer with grouped-query or latent attention and a gated MLP, dense or of experts.
 
     intermediate   width of the gated MLP; of ONE expert when experts > 0
     experts        0 for a dense model; `top_k` of them read a token
     shared_intermediate   width of an always-active expert beside the routed ones, 0 for none
     precision      the precision the checkpoint is published in
+    latent         widths of multi-head latent attention; kv_heads is then 1 and head_dim the width of a key
+    dense_layers   first layers of a mixture of experts that have a plain MLP, of width `dense_intermediate`
     """
 
     name: str
@@ -36,6 +40,19 @@ class ModelShape:
     top_k: int = 0
     shared_intermediate: int = 0
     precision: str = "bf16"
+    latent: Latent | None = None
+    dense_layers: int = 0
+    dense_intermediate: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the shape as plain data; what it has not (latent attention, dense layers) is left out."""
+        late = ("latent", "dense_layers", "dense_intermediate")
+        return {k: v for k, v in asdict(self).items() if v or k not in late}
+
+    @property
+    def kv_width(self) -> int:
+        """Numbers one layer caches a token, over all KV heads."""
+        return self.latent.cached if self.latent else 2 * self.kv_heads * self.head_dim
 
     def shard(self, tp: int) -> Shard:
         """Return one GPU's share under tensor parallelism; raises InputError when `tp` does not divide it."""
@@ -50,7 +67,7 @@ class ModelShape:
 
     def kv_bytes_per_token(self, kv_bits: int = 16) -> int:
         """KV bytes of one token over all layers and all KV heads."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * kv_bits // 8
+        return self.layers * self.kv_width * kv_bits // 8
 
     def weight_bytes(self, precision: str) -> int:
         """Bytes of all weights on one GPU."""
@@ -68,7 +85,8 @@ class Shard:
         m, tp = self.model, self.tp
         if tp < 1:
             raise InputError(f"tp={tp}: expected a whole number of at least 1")
-        for what, value in (("heads", m.heads), ("intermediate", m.intermediate)):
+        for what in ("heads", "intermediate", "dense_intermediate"):
+            value = getattr(m, what)
             if value % tp:
                 raise InputError(f"tp={tp} does not divide {m.name}: {what}={value} % {tp} = {value % tp}")
         if m.kv_heads % tp and tp % m.kv_heads:
@@ -88,19 +106,29 @@ class Shard:
     def dense_params(self) -> int:
         """Parameters of the layers' matrices that every token reads, routers included."""
         m = self.model
-        attention = (
-            m.hidden * (self.heads + 2 * self.kv_heads) * m.head_dim + self.heads * m.head_dim * m.hidden
-        )
+        attention = self._attention_params
         if not m.experts:
             return m.layers * (attention + 3 * m.hidden * m.intermediate // self.tp)
         shared = 3 * m.hidden * m.shared_intermediate // self.tp
-        return m.layers * (attention + shared + m.hidden * m.experts)
+        dense = m.dense_layers * (3 * m.hidden * m.dense_intermediate // self.tp)
+        return m.layers * attention + self._expert_layers * (shared + m.hidden * m.experts) + dense
+
+    @property
+    def _attention_params(self) -> int:
+        m = self.model
+        if m.latent:
+            return m.latent.params(m.hidden, self.heads)
+        return m.hidden * (self.heads + 2 * self.kv_heads) * m.head_dim + self.heads * m.head_dim * m.hidden
+
+    @property
+    def _expert_layers(self) -> int:
+        return self.model.layers - self.model.dense_layers
 
     @property
     def expert_params(self) -> int:
         """Parameters of ONE expert, summed over layers; 0 for a dense model."""
         m = self.model
-        return m.layers * (3 * m.hidden * m.intermediate // self.tp) if m.experts else 0
+        return self._expert_layers * (3 * m.hidden * m.intermediate // self.tp) if m.experts else 0
 
     @property
     def active_params(self) -> int:
@@ -115,7 +143,8 @@ class Shard:
     @property
     def norm_params(self) -> int:
         """Norm weights; replicated on every GPU."""
-        return (2 * self.model.layers + 1) * self.model.hidden
+        m = self.model
+        return (2 * m.layers + 1) * m.hidden + (m.layers * m.latent.norm_params if m.latent else 0)
 
     def dense_bytes(self, precision: str) -> int:
         """Bytes of the layers' always-read matrices."""
@@ -133,8 +162,16 @@ class Shard:
         return layers + 2 * (tables + self.norm_params)
 
     def kv_bytes_per_token(self, kv_bits: int = 16) -> int:
-        """KV bytes of one token on this GPU."""
-        return 2 * self.model.layers * self.kv_heads * self.model.head_dim * kv_bits // 8
+        """KV bytes of one token on this GPU; what latent attention caches is whole on every GPU."""
+        m = self.model
+        width = m.latent.cached if m.latent else 2 * self.kv_heads * m.head_dim
+        return m.layers * width * kv_bits // 8
+
+    @property
+    def pair_flops(self) -> int:
+        """FLOPs of attention for one (query, key) pair over all layers; latent attention in its absorbed form."""
+        m = self.model
+        return m.layers * (m.latent.pair_flops(self.heads) if m.latent else 4 * self.heads * m.head_dim)
 
 
 def weight_bits(precision: str) -> float:

@@ -24,10 +24,12 @@ KNEE = 1.2
 
 def verify_prior(shard: Shard) -> dict[str, Any]:
     """Return the `verify` object of a profile whose verification attention nobody measured."""
+    group = max(shard.heads // shard.kv_heads, 1)
     return {
         "regime": "packed",
-        "group": max(shard.heads // shard.kv_heads, 1),
-        "packed_rows": _PACKED_ROWS,
+        "group": group,
+        # One query's heads are one tile, which the price of a context token holds, even where they are over 64.
+        "packed_rows": max(_PACKED_ROWS, group),
         "growth_permille": _GROWTH_PERMILLE,
         "source": "assumed: tile of 64 rows; growth from one public case, 4.5 x at 16 queries, 4,096 tokens",
     }

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from calibration import gpus
+from calibration import datasheet
 from calibration.memory import GIB
 from calibration.vllm_flags import ALIASES, SETTERS, SWITCHES, Parsed, known, note_not_modelled, set_model
 from sim.config import EngineConfig
@@ -29,7 +29,7 @@ class VllmServe:
     """What a `vllm serve` line says: engine options, model, GPUs a replica, precision, and remarks.
 
     engine      fields of EngineConfig that the line or vLLM's defaults set
-    model, tp, precision   None where the line says nothing of them
+    model, tp, precision, kv_precision   None where the line says nothing of them
     notes       "not modelled: ...", "assumed: ..." and "default: ..." lines, in the order of the line
     """
 
@@ -38,6 +38,7 @@ class VllmServe:
     tp: int | None
     precision: str | None
     notes: tuple[str, ...]
+    kv_precision: str | None = None
 
     def config(self) -> EngineConfig:
         """Return the engine options, our defaults where vLLM has no such option."""
@@ -61,13 +62,15 @@ def parse(text: str, gpu: str = "H200") -> VllmServe:
         elif flag in known("not_modelled") or flag in known("not_modelled_switches"):
             note_not_modelled(parsed, flag, value)
     _add_defaults(parsed, gpu)
-    serve = VllmServe(parsed.engine, parsed.model, parsed.tp, parsed.precision, tuple(parsed.notes))
+    serve = VllmServe(
+        parsed.engine, parsed.model, parsed.tp, parsed.precision, tuple(parsed.notes), parsed.kv_precision
+    )
     serve.config()  # raises where the options contradict each other
     return serve
 
 
 def render(serve: VllmServe) -> str:
-    """Return a `vllm serve` argument line that parses back to the same engine, model, tp and precision.
+    """Return a `vllm serve` argument line that parses back to the same engine, model, tp and precisions.
 
     Options that vLLM does not have (a radix prefix cache, a watermark, fast-forward) are not in it.
     """
@@ -86,6 +89,8 @@ def render(serve: VllmServe) -> str:
     if serve.precision is not None:
         bf16 = serve.precision == "bf16"
         words += ["--dtype", "bfloat16"] if bf16 else ["--quantization", serve.precision]
+    if serve.kv_precision is not None:
+        words += ["--kv-cache-dtype", serve.kv_precision]
     return shlex.join(words)
 
 
@@ -132,7 +137,7 @@ def _unknown(flag: str, flags: set[str]) -> str:
 
 
 def _add_defaults(parsed: Parsed, gpu: str) -> None:
-    g = gpus.gpu(gpu)
+    g = datasheet.gpu(gpu)
     large = g.memory_bytes >= _LARGE_GPU_BYTES and g.key != "A100"
     seqs, tokens = _LARGE if large else _SMALL
     why = f"vLLM serving on {g.key}"

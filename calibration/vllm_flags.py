@@ -30,6 +30,7 @@ class Parsed:
     model: str | None = None
     tp: int | None = None
     precision: str | None = None
+    kv_precision: str | None = None
     notes: list[str] = field(default_factory=list)
 
 
@@ -116,7 +117,8 @@ def _quantization(parsed: Parsed, flag: str, value: str) -> None:
 def _kv_dtype(parsed: Parsed, flag: str, value: str) -> None:
     _one_of(flag, value, ("auto", "bfloat16", *_EIGHT_BIT_KV))
     if value in _EIGHT_BIT_KV:
-        parsed.notes.append(f"not modelled: {flag} {value}: KV is sized and priced as bf16")
+        parsed.kv_precision = "fp8"
+        parsed.notes.append(f"assumed: {flag} {value}: KV is sized in 8 bits, its reads are priced as bf16")
 
 
 def _speculative(parsed: Parsed, flag: str, value: str) -> None:

@@ -199,7 +199,12 @@ def _engine_args(given: Given, values: dict[str, Any]) -> tuple[tuple[str, ...],
     gpu = given.values.get("gpu") or values.get("gpu") or (parts(str(profile))["gpu"] if named else "H200")
     parsed = vllm_args.parse(str(given.engine_args), gpu)
     values["engine"] = dict(parsed.engine)
-    said = {"model": parsed.model, "tp": parsed.tp, "precision": parsed.precision}
+    said = {
+        "model": parsed.model,
+        "tp": parsed.tp,
+        "precision": parsed.precision,
+        "kv_precision": parsed.kv_precision,
+    }
     values |= {name: value for name, value in said.items() if value is not None}
     return tuple(f"engine arguments: {note}" for note in parsed.notes), parsed.model
 

@@ -118,9 +118,16 @@ def open_profile(chosen: Settings) -> Profile:
     """Return the profile that the options name; InputError with the nearest name, or the arithmetic.
 
     gpu, tp, model and precision replace those parts of the named profile. `model` may be a config.json (or
-    its folder): that, and what no profile was made for, is priced by a roofline that says so.
+    its folder) and `gpu` a datasheet file: those, and what no profile was made for, are priced by a roofline that
+    says so. `kv_precision` is that of the KV cache, whatever the profile.
     """
-    from calibration import catalog, roofline
+    from calibration.kv_precision import with_kv_precision
+
+    return with_kv_precision(_named_profile(chosen), chosen.kv_precision)
+
+
+def _named_profile(chosen: Settings) -> Profile:
+    from calibration import catalog, datasheet, roofline
     from calibration.gpus import GPUS
     from calibration.models import MODELS
 
@@ -140,7 +147,7 @@ def open_profile(chosen: Settings) -> Profile:
     cells = [catalog.parts(n) for n in catalog.names()]
     if model in MODELS and model not in {c["model"] for c in cells}:
         return roofline.profile(model, gpu=gpu, tp=tp, precision=chosen.precision)
-    if model in MODELS and gpu in GPUS and gpu not in {c["gpu"] for c in cells}:
+    if datasheet.is_file(gpu) or (model in MODELS and gpu in GPUS and gpu not in {c["gpu"] for c in cells}):
         precision = chosen.precision if "model" in parts else identity["precision"]
         return roofline.profile(model, gpu=gpu, tp=tp, precision=precision)
     found = catalog.find(gpu=gpu, model=model, precision=identity["precision"])

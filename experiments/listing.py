@@ -133,7 +133,8 @@ def _roofline() -> None:
     print(
         "  gpu= tp= model= precision=  replace parts of the profile; a cell not listed is priced by a roofline and"
     )
-    print("                        says so: gpu=H100 tp=8, or model=CONFIG.json for any dense or MoE model")
+    print("                        says so: gpu=H100 tp=8, or model=CONFIG.json for any dense or MoE model,")
+    print("                        gpu=DATASHEET.json for any GPU; kv_precision=fp8 halves the KV cache")
     print(f"                        GPUs {', '.join(GPUS)}; models {', '.join(MODELS)}")
 
 

@@ -17,7 +17,7 @@ from traces.errors import InputError, nearest
 CONF = Path(__file__).parent / "conf"
 FAMILY = {option: family for family, option in OPTION.items()}
 # Free text, taken as it stands: a file name may hold anything that a config grammar would choke on.
-_TEXT = ("workload_format", "model", "store", "name", "gpu", "precision")
+_TEXT = ("workload_format", "model", "store", "name", "gpu", "precision", "kv_precision")
 _LISTED_TEXT = ("workload", "profile")
 AXIS_MAX = 1000
 _OTHER = ("experiment", "sweep", "axes", "policy_path")

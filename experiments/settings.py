@@ -66,6 +66,8 @@ class Settings:
     workload_format  importer of the file; None: by its name and content
     profile          name of a calibrated profile, or a file; gpu, tp, model, precision replace parts of it
     model            model name, or a Hugging Face config.json for a roofline profile
+    gpu              a listed GPU, or a datasheet file (*.json) for a roofline profile
+    kv_precision     fp8: the KV cache takes half the bytes; None: as the profile says
     seeds            paired across arms; seeds=8 on the command line is seeds 0 to 7
     profile_draws    runs of each arm under draws of the profile's step costs, spread over the seeds: draw d has
                      seed d mod n. Intervals that include calibration error then stand beside those over seeds
@@ -80,6 +82,7 @@ class Settings:
     gpu: str | None = None
     tp: int | None = None
     precision: str | None = None
+    kv_precision: str | None = None
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     profile_draws: int = 0
     store: str = "runs"

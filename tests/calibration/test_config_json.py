@@ -102,8 +102,8 @@ CASES = [
         "field 'quantization_config.quant_method': got 'awq'; allowed: fbgemm_fp8, fp8, mxfp4",
     ),
     (
-        {**DENSE, "kv_lora_rank": 512},
-        "field 'kv_lora_rank': not modelled: multi-head latent attention has another KV size",
+        {**DENSE, "linear_attn_config": {"kda_layers": [1]}},
+        "field 'linear_attn_config': not modelled: linear-attention layers have no KV cache",
     ),
     ([1], "a config.json is a JSON object"),
 ]

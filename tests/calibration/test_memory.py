@@ -109,7 +109,10 @@ def test_a_profile_without_a_shape_reserves_two_gib_for_activations() -> None:
 
 def test_a_malformed_shape_is_named() -> None:
     profile = replace(catalog.open(LLAMA), provenance={"shape": {"layer": 3}})
-    with pytest.raises(InputError, match=r"field 'provenance.shape': expected the fields experts, head_dim"):
+    with pytest.raises(
+        InputError,
+        match=r"field 'provenance.shape': expected the fields dense_intermediate, dense_layers, experts",
+    ):
         kv_blocks(profile, EngineConfig())
 
 

@@ -37,7 +37,7 @@ def test_what_is_not_modelled_is_said() -> None:
         """--speculative-config '{"method": "ngram"}'"""
     )
     assert got.notes == (
-        "not modelled: --kv-cache-dtype fp8: KV is sized and priced as bf16",
+        "assumed: --kv-cache-dtype fp8: KV is sized in 8 bits, its reads are priced as bf16",
         "not modelled: --enforce-eager: choose bucketer=eager",
         "not modelled: -O 3",
         "not modelled: --swap-space 4",
