@@ -20,6 +20,8 @@ _WHOLE = {
     "fp8_flops_per_s": 0,
     "pcie_bytes_per_s": 1,
 }
+# Beyond any machine: a slip of units, and too much for a division of floats.
+_MOST = 10**20
 _FIELDS = ("name", *_WHOLE, "nvlink", "like")
 # Parts of a profile's name are joined by "--", and an "x" and the TP size follow the GPU.
 _NAME = re.compile(r"[A-Za-z0-9]+([._-][A-Za-z0-9]+)*")
@@ -113,6 +115,10 @@ def _whole(path: Path, body: dict[str, Any], field: str, low: int) -> int:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < low:
         raise InputError(f"{at(path, field=field)}: got {value!r}, expected a whole number of at least {low}")
+    if value > _MOST:
+        raise InputError(
+            f"{at(path, field=field)}: got a number of {len(str(value))} digits, expected at most 10^20"
+        )
     return value
 
 

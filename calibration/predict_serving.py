@@ -77,7 +77,7 @@ def served(profile: Profile, how: Serving) -> tuple[Profile, tuple[str, ...]]:
     scale = how.fp8_permille if fp8 and str(profile.identity["gpu"]) in ("H100", "H200") else 1000
     if scale != 1000 or how.reduce_gb_per_s:
         out = replace(out, linear_ps=_linear(profile, scale, how.reduce_gb_per_s))
-    if fp8 and how.kv8:
+    if fp8 and how.kv8 and "kv_precision" not in profile.identity:
         # Capacity only: measured decode steps over an 8-bit cache are no faster than over bf16.
         out = replace(out, kv_bytes_per_token=max(profile.kv_bytes_per_token // 2, 1))
         notes.append("assumed: KV cache of an fp8 checkpoint in 8 bits")

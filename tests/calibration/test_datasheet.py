@@ -137,6 +137,10 @@ CASES = [
         "field 'pcie_bytes_per_s': got True, expected a whole number of at least 1",
     ),
     ({**SHEET, "memory_bytes": 1.5}, "field 'memory_bytes': got 1.5, expected a whole number of at least 1"),
+    (
+        {**SHEET, "memory_bytes": 10**21},
+        "field 'memory_bytes': got a number of 22 digits, expected at most 10^20",
+    ),
     ({**SHEET, "nvlink": "yes"}, "field 'nvlink': got 'yes', expected true or false"),
     (
         {**SHEET, "like": "H20"},

@@ -120,6 +120,7 @@ def test_wrong_arguments_answer_with_one_line(text: str, message: str) -> None:
     length=st.one_of(st.none(), st.integers(1, 10**6)),
     cache=st.sampled_from(["block_hash", "none"]),
     queue=st.sampled_from(["fcfs", "priority"]),
+    kv_precision=st.sampled_from([None, "fp8"]),
 )
 def test_parse_reads_back_what_render_prints(
     model: str | None,
@@ -132,6 +133,7 @@ def test_parse_reads_back_what_render_prints(
     length: int | None,
     cache: str,
     queue: str,
+    kv_precision: str | None,
 ) -> None:
     engine = {
         "max_num_seqs": seqs,
@@ -142,6 +144,7 @@ def test_parse_reads_back_what_render_prints(
         "num_gpu_blocks": blocks,
         "max_model_len": length,
     }
-    serve = VllmServe(engine, model, tp, precision, ())
+    serve = VllmServe(engine, model, tp, precision, (), kv_precision)
     back = parse(render(serve))
     assert (back.config(), back.model, back.tp, back.precision) == (serve.config(), model, tp, precision)
+    assert back.kv_precision == kv_precision
