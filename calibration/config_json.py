@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
+from calibration.json_object import load_object
 from calibration.latent import Latent
 from calibration.models import ModelShape
 from traces.errors import InputError, at
@@ -40,7 +40,7 @@ def from_config_json(path: str | Path) -> tuple[ModelShape, list[str]]:
     without a KV cache of that form.
     """
     path = Path(path)
-    body = _load(path)
+    body = load_object(path, "a config.json is a JSON object")
     if isinstance(body.get("text_config"), dict) and "num_hidden_layers" not in body:
         body = {**body, **body["text_config"]}
     for field, why in _NOT_MODELLED.items():
@@ -100,20 +100,6 @@ def _latent(path: Path, body: dict[str, Any]) -> Latent | None:
     needed = ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
     widths = {name: _whole(path, body, (name,)) for name in needed}
     return Latent(**widths, q_lora_rank=_whole(path, body, ("q_lora_rank",), default=0, low=0))
-
-
-def _load(path: Path) -> dict[str, Any]:
-    try:
-        body = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as e:
-        raise InputError(f"{path}: {e.strerror}") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: not UTF-8 text") from None
-    except json.JSONDecodeError as e:
-        raise InputError(f"{at(path, e.lineno)}: not JSON: {e.msg}") from None
-    if not isinstance(body, dict):
-        raise InputError(f"{path}: a config.json is a JSON object")
-    return body
 
 
 def _whole(

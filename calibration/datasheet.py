@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from fractions import Fraction
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from calibration import gpus
 from calibration.gpus import GPUS, Gpu
+from calibration.json_object import load_object
 from traces.errors import InputError, at, nearest
 
 # Field of the file: the least value allowed.
@@ -53,7 +53,7 @@ def load(path: str | Path) -> Gpu:
     Raises InputError, one line, that names file, field and what is allowed.
     """
     path = Path(path)
-    body = _object(path)
+    body = load_object(path, f"a GPU datasheet is a JSON object with {', '.join(_FIELDS[:-2])}")
     for field in body:
         if field not in _FIELDS:
             raise InputError(f"{path}: {nearest(field, _FIELDS, what='datasheet field')}")
@@ -81,20 +81,6 @@ def load(path: str | Path) -> Gpu:
         nearest=_like(path, body, whole["bandwidth_bytes_per_s"]),
         datasheet=path.name,
     )
-
-
-def _object(path: Path) -> dict[str, Any]:
-    try:
-        body = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as e:
-        raise InputError(f"{path}: {e.strerror}") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: not UTF-8 text") from None
-    except json.JSONDecodeError as e:
-        raise InputError(f"{at(path, e.lineno)}: not JSON: {e.msg}") from None
-    if not isinstance(body, dict):
-        raise InputError(f"{path}: a GPU datasheet is a JSON object with {', '.join(_FIELDS[:-2])}")
-    return body
 
 
 def _text(path: Path, body: dict[str, Any], field: str) -> str:

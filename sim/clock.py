@@ -6,6 +6,7 @@ more for each context token, so the sum of a stretch must be a polynomial in int
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import simpy
@@ -36,3 +37,15 @@ if TYPE_CHECKING:
 
 else:
     Clock = simpy.Environment  # typing must not cost a call at each step
+
+
+def call_after(
+    env: Clock, delay_ps: int, priority: int, callback: Callable[[simpy.Event], None]
+) -> simpy.Event:
+    """Queue `callback` in `delay_ps`, before what has a higher priority number at that instant; return its event."""
+    event = simpy.Event(env)
+    event._ok = True
+    event._value = None
+    event.callbacks.append(callback)
+    env.schedule(event, priority, delay_ps)
+    return event

@@ -18,7 +18,7 @@ from policies.api import Bucketer, Evictor, Prefetcher
 from policies.costs import Profile
 from policies.views import BatchShape, Forecast, HostInfo, RequestView
 from sim.batch import DecodeBatch
-from sim.clock import PRIORITY_PLAN, PRIORITY_STEP_END, PS_PER_NS, Clock
+from sim.clock import PRIORITY_PLAN, PRIORITY_STEP_END, PS_PER_NS, Clock, call_after
 from sim.config import EngineConfig
 from sim.kv.paths import PrefixPaths
 from sim.kv.radix import Node
@@ -224,7 +224,7 @@ class Engine:
 
     def after(self, delay_ps: int, callback: Callable[[simpy.Event], None]) -> None:
         """Call back in `delay_ps`, before any step that ends or is planned at that instant."""
-        self._schedule(delay_ps, 0, callback)
+        call_after(self.env, delay_ps, 0, callback)
 
     def pause(self) -> None:
         """Stop after the step in progress (fault injection)."""
@@ -260,20 +260,12 @@ class Engine:
         """Plan when everything of this instant has arrived."""
         if not self._plan_pending:
             self._plan_pending = True
-            self._schedule(0, PRIORITY_PLAN + self.index, self._on_plan)
+            call_after(self.env, 0, PRIORITY_PLAN + self.index, self._on_plan)
 
     def _on_plan(self, _: simpy.Event) -> None:
         self._plan_pending = False
         if self._timer is None:
             self._plan()
-
-    def _schedule(self, delay_ps: int, priority: int, callback: Callable[[simpy.Event], None]) -> simpy.Event:
-        event = simpy.Event(self.env)
-        event._ok = True
-        event._value = None
-        event.callbacks.append(callback)
-        self.env.schedule(event, priority, delay_ps)
-        return event
 
     def _on_timer(self, event: simpy.Event) -> None:
         if event is not self._timer:
@@ -432,12 +424,8 @@ class Engine:
 
     def _set_timer(self) -> None:
         self._end_ps = self._stretch.time_of(self._stretch.steps)
-        event = simpy.Event(self.env)
-        event._ok = True
-        event._value = None
-        event.callbacks.append(self._on_timer)
-        self._timer = event
-        self.env.schedule(event, self._step_end_priority, self._end_ps - self.env.now)
+        delay_ps = self._end_ps - self.env.now
+        self._timer = call_after(self.env, delay_ps, self._step_end_priority, self._on_timer)
 
     def _close_stretch(self, n: int) -> None:
         seqs, continuing, prefill_seqs, prefill_tokens, context, waiting, active, cached = self._row
@@ -564,7 +552,7 @@ class Engine:
                 else:
                     self._cut()
 
-        self._schedule(ready_ps - self.env.now, 0, arrived)
+        call_after(self.env, ready_ps - self.env.now, 0, arrived)
         return True
 
     def _prefilled(self, request: Request, tokens: int) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import simpy
 
-from sim.clock import PRIORITY_ARRIVAL, PS_PER_NS, Clock
+from sim.clock import PRIORITY_ARRIVAL, PS_PER_NS, Clock, call_after
 from sim.cluster import Cluster
 from sim.config import LoadConfig
 from sim.log import RunLog
@@ -116,11 +116,7 @@ class Flow:
             self._after(self._arrival_ps[self._next] - now, self._arrive)
 
     def _after(self, delay_ps: int, callback: Callable[[simpy.Event], None]) -> None:
-        event = simpy.Event(self._env)
-        event._ok = True
-        event._value = None
-        event.callbacks.append(callback)
-        self._env.schedule(event, PRIORITY_ARRIVAL, delay_ps)
+        call_after(self._env, delay_ps, PRIORITY_ARRIVAL, callback)
 
     def _begin(self, workflow: int) -> None:
         self._started_ps[workflow] = self._env.now

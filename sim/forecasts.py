@@ -15,7 +15,7 @@ import simpy
 from policies.api import HostInfo, Predictor, WorkflowView
 from policies.training.text import TextStream
 from policies.views import Forecast
-from sim.clock import PRIORITY_ARRIVAL, PRIORITY_PLAN, PS_PER_NS, Clock
+from sim.clock import PRIORITY_ARRIVAL, PRIORITY_PLAN, PS_PER_NS, Clock, call_after
 from traces.schema import Workload
 
 
@@ -53,7 +53,7 @@ class ForecastStream:
         if not self._busy:
             self._busy = True
             # Whatever else is released at this instant joins the batch.
-            _at(env, 0, PRIORITY_PLAN - 1, self._begin)
+            call_after(env, 0, PRIORITY_PLAN - 1, self._begin)
 
     def finished(self, workflow: int, now_ns: int) -> None:
         """No further request of `workflow` will come; a forecast on its way is dropped."""
@@ -76,20 +76,12 @@ class ForecastStream:
                 if view.workflow in self._history:
                     self._send(view, env.now // PS_PER_NS)
             if self._waiting:
-                _at(env, 0, PRIORITY_PLAN - 1, self._begin)
+                call_after(env, 0, PRIORITY_PLAN - 1, self._begin)
             else:
                 self._busy = False
 
-        _at(env, cost_ps, PRIORITY_ARRIVAL, done)
+        call_after(env, cost_ps, PRIORITY_ARRIVAL, done)
 
     def _send(self, view: WorkflowView, now_ns: int) -> None:
         probability = self._predictor.forecast(self._state, view)
         self._deliver(Forecast(view.workflow, now_ns, probability))
-
-
-def _at(env: Clock, delay_ps: int, priority: int, callback: Callable[[simpy.Event], None]) -> None:
-    event = simpy.Event(env)
-    event._ok = True
-    event._value = None
-    event.callbacks.append(callback)
-    env.schedule(event, priority, delay_ps)
