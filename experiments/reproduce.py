@@ -1,4 +1,4 @@
-"""`python -m experiments reproduce pbkv [--quick]`: run what a paper reports, and say what held.
+"""`python -m experiments reproduce FAMILY [--quick]`: run what a paper reports, and say what held.
 
     python -m experiments reproduce pbkv --quick
     python -m experiments reproduce pbkv seeds=20 only=R46,R53 store=runs
@@ -11,31 +11,20 @@ card is complete, not that everything was reproduced; 1 that runs failed.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 from experiments.build import build, check_host
-from experiments.cards import course, forecasts, micro, render, sweeps, tables
+from experiments.cards import render
+from experiments.cards.family import Family, family, names
 from experiments.cards.results import Results
-from experiments.cards.rows import Row
-from experiments.cards.studies import STUDIES
 from experiments.job import execute
 from experiments.run import run_missing, say
 from experiments.store import Store, explained, write_whole
 from experiments.targets import targets
 from traces.errors import InputError, nearest
-
-FAMILIES = ("pbkv",)
-# Studies that a target's row reads.
-NEEDS: dict[str, tuple[str, ...]] = {
-    **{id: tuple(s for s in (*pair, tables.HALF.get(id)) if s) for id, pair in tables.CELLS.items()},
-    "R50": tuple(pair[0] for pair in tables.CELLS.values()),
-    "R51": ("concurrency",), "R52": ("predictor", "hover_32b", "predictor_half", "hover_half_32b"), "R53": ("horizon",),
-    "R54": ("hover_14b", "hover_shared_14b"), "R58": ("gamma",), "R59": ("rho",), "R60": ("noise",),
-    "R63": ("hover_32b",),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -60,16 +49,15 @@ def main(words: Sequence[str]) -> int:
         prog="python -m experiments reproduce", description=__doc__, allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("family", help="what to reproduce: pbkv")
+    parser.add_argument("family", help="what to reproduce: " + ", ".join(names()))
     parser.add_argument("words", nargs="*", metavar="OPTION=VALUE", help="seeds, only, store, executor.jobs")
     parser.add_argument("--quick", action="store_true", help="small runs and two seeds: about two minutes")
     given = parser.parse_intermixed_args(list(words))
-    if given.family not in FAMILIES:
-        raise InputError(nearest(given.family, FAMILIES, what="reproduction"))
-    return reproduce(read_words(given.words, quick=given.quick))
+    chosen = family(given.family)
+    return reproduce(chosen, read_words(given.words, chosen.name, quick=given.quick))
 
 
-def read_words(words: Sequence[str], *, quick: bool) -> Asked:
+def read_words(words: Sequence[str], family: str, *, quick: bool) -> Asked:
     """Return the options that the words set; InputError with the nearest name for an unknown one."""
     seeds, only, store, extra = None, None, Path("runs"), []
     for word in words:
@@ -82,7 +70,7 @@ def read_words(words: Sequence[str], *, quick: bool) -> Asked:
                 raise InputError(f"seeds={value}: expected a count of at least 1")
             seeds = int(value)
         elif name == "only":
-            only = tuple(_matching(part) for part in value.split(","))
+            only = tuple(_matching(part, family) for part in value.split(","))
         elif name == "store":
             store = Path(value)
         else:
@@ -91,24 +79,24 @@ def read_words(words: Sequence[str], *, quick: bool) -> Asked:
     return Asked(quick, seeds, flat, store, tuple(extra))
 
 
-def _matching(part: str) -> tuple[str, ...]:
-    """Return the targets that `part` names: R48 names R48a and R48b."""
-    known = targets()
+def _matching(part: str, family: str) -> tuple[str, ...]:
+    """Return the family's targets that `part` names: R48 names R48a and R48b."""
+    known = targets(family)
     found = tuple(id for id in known if part == id or (id.startswith(part) and id[len(part) :].isalpha()))
     if not found:
         raise InputError(nearest(part, known, what="target"))
     return found
 
 
-def reproduce(asked: Asked) -> int:
-    """Run the studies, judge, print the card and write it; return the exit status."""
-    wanted = tuple(targets()) if asked.only is None else asked.only
-    names = [s for s in STUDIES if any(s in NEEDS.get(id, ()) for id in wanted)]
-    if asked.only is None:
-        names = list(STUDIES)
-    studies, failed, commands = _run(names, asked)
-    rows = [r for r in judge(studies, wanted, quick=asked.quick) if r.id in wanted]
-    rows.sort(key=lambda r: (list(targets()).index(r.id), r.reading))
+def reproduce(family: Family, asked: Asked) -> int:
+    """Run the family's studies, judge, print the card and write it; return the exit status."""
+    order = list(targets(family.name))
+    wanted = tuple(order) if asked.only is None else asked.only
+    needed = {s for id in wanted for s in family.needs.get(id, ())}
+    chosen = [s for s in family.studies if asked.only is None or s in needed]
+    studies, failed, commands = _run(family, chosen, asked)
+    rows = [r for r in family.judge(studies, wanted, quick=asked.quick) if r.id in wanted]
+    rows.sort(key=lambda r: (order.index(r.id), r.reading))
     size = (
         "--quick: two seeds and small runs, too few for a verdict to mean much"
         if asked.quick
@@ -118,8 +106,8 @@ def reproduce(asked: Asked) -> int:
     said = (
         f"{size}; {min(seeds, default=0)} to {max(seeds, default=0)} paired seeds; 95 % intervals over seeds"
     )
-    about = {"family": "pbkv", "said": said, "commands": commands}
-    folder = asked.store / "cards" / ("pbkv-quick" if asked.quick else "pbkv")
+    about = {"family": family.name, "said": said, "commands": commands}
+    folder = asked.store / "cards" / (f"{family.name}-quick" if asked.quick else family.name)
     with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / "card.json", render.as_json(rows, about))
@@ -129,7 +117,7 @@ def reproduce(asked: Asked) -> int:
     return 1 if failed else 0
 
 
-def _run(names: Sequence[str], asked: Asked) -> tuple[dict[str, Results], bool, list[str]]:
+def _run(family: Family, chosen: Sequence[str], asked: Asked) -> tuple[dict[str, Results], bool, list[str]]:
     """Run what the store lacks of each study; return the results by study, whether a run failed, the commands."""
     store = Store(asked.store)
     store.create()
@@ -137,32 +125,15 @@ def _run(names: Sequence[str], asked: Asked) -> tuple[dict[str, Results], bool, 
     out: dict[str, Results] = {}
     failed = False
     commands = []
-    for name in names:
-        words = STUDIES[name].command(quick=asked.quick, seeds=asked.seeds, extra=asked.extra)
-        plan, jobs, chosen = build([*words, f"store={asked.store}"])
+    for name in chosen:
+        words = family.studies[name].command(quick=asked.quick, seeds=asked.seeds, extra=asked.extra)
+        plan, jobs, settings = build([*words, f"store={asked.store}"])
         check_host(plan)
         say(f"study {name}")
-        failures = run_missing(plan, jobs, chosen, store, execute)
+        failures = run_missing(plan, jobs, settings, store, execute)
         for reason in sorted(set(failures.values())):
             say(f"  failed: {reason}")
         failed |= bool(failures)
         commands.append(plan.command)
         out[name] = Results(plan, store)
     return out, failed, commands
-
-
-def judge(studies: Mapping[str, Results], wanted: Sequence[str], *, quick: bool) -> list[Row]:
-    """Return the rows of the targets asked for, from the studies that were run."""
-    rows = list(tables.rows(studies)) if any(id in tables.CELLS or id == "R50" for id in wanted) else []
-    accuracies: dict[str, float] = {}
-    predicted = [studies[s].plan for s in ("predictor", "predictor_half") if s in studies]
-    if predicted:
-        accuracies = forecasts.step_one([a.policies["predictors"] for a in predicted[0].arms])
-    rows += sweeps.rows(studies, accuracies)
-    if {"R54", "R63"} & set(wanted):
-        rows += course.rows(studies)
-    if {"R55", "R56", "R57"} & set(wanted):
-        rows += forecasts.rows(forecasts.table(2 if quick else 10))
-    if {"R61", "R62"} & set(wanted):
-        rows += micro.rows(200 if quick else 2000)
-    return rows

@@ -1,4 +1,4 @@
-"""Published results, the one place where they stand: `experiments/data/targets.json`. Only `reproduce` reads them."""
+"""Published results, the one place where they stand: `experiments/data/targets/`. Only `reproduce` reads them."""
 
 from __future__ import annotations
 
@@ -28,10 +28,17 @@ class Target:
 
 
 @functools.cache
-def targets() -> dict[str, Target]:
-    """Return all targets by id, in the file's order."""
-    body = json.loads((files("experiments") / "data" / "targets.json").read_text(encoding="utf-8"))
-    return {id: Target(id, t["place"], t["setting"], t["values"]) for id, t in body["targets"].items()}
+def targets(family: str | None = None) -> dict[str, Target]:
+    """Return the targets of a family, or of all, by id, in the files' order."""
+    folder = files("experiments") / "data" / "targets"
+    names = [f"{family}.json"] if family is not None else sorted(f.name for f in folder.iterdir())
+    out: dict[str, Target] = {}
+    for name in names:
+        body = json.loads((folder / name).read_text(encoding="utf-8"))
+        for id, t in body["targets"].items():
+            assert id not in out, f"{name}: {id} stands in two files"
+            out[id] = Target(id, t["place"], t["setting"], t["values"])
+    return out
 
 
 def target(id: str) -> Target:

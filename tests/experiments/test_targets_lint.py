@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 INPUTS = (
     "experiments/conf/**/*.yaml", "calibration/profiles/*.json", "sim/**/*.py",
     "policies/**/*.py", "traces/**/*.py", "traces/workloads/data/*.json", "experiments/models/*.json",
-    "experiments/*.py", "experiments/cards/*.py",
+    "experiments/*.py", "experiments/cards/**/*.py",
 )  # fmt: skip
 NUMBER = re.compile(r"(?<![\w.])\d+\.?\d*(?![\w.]*\d)")
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from fake_runs import Effect, make
 
-from experiments.cards.course import phase_rates
+from experiments.cards.pbkv.course import phase_rates
 from experiments.plots import timeline
 from experiments.plots.source import load_arms
 

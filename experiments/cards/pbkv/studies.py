@@ -2,31 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from experiments.cards.study import Study
 
 A6000_14B = "profile=A6000x1--Qwen3-14B--bf16--vllm"
-
-
-@dataclass(frozen=True)
-class Study:
-    """One experiment of the card.
-
-    words  options of `python -m experiments run`
-    quick  words that replace or join them under --quick
-    """
-
-    words: tuple[str, ...]
-    quick: tuple[str, ...] = ()
-
-    def command(self, *, quick: bool, seeds: int | None, extra: tuple[str, ...] = ()) -> list[str]:
-        """Return the words to run, later ones for the same option winning."""
-        chosen: dict[str, str] = {}
-        for word in (*self.words, *(self.quick if quick else ()), *extra):
-            chosen[word.partition("=")[0]] = word
-        if seeds is not None:
-            chosen["seeds"] = f"seeds={seeds}"
-        return list(chosen.values())
-
 
 _SMALL = ("seeds=2", "load.workflows=108")
 _PAIR = ("evictor=lookahead", "prefetcher=none,conservative")

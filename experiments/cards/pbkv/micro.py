@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from experiments import bench_policies
+from experiments.cards.pbkv.theorem import check
 from experiments.cards.rows import INCONSISTENT, Check, Row, judged
-from experiments.cards.theorem import check
 from experiments.targets import target
 
 COSTS = {

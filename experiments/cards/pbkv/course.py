@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from experiments.cards.pbkv.tables import OWN, SHARED
 from experiments.cards.results import Results
 from experiments.cards.rows import BySeed, Check, Row, judged, mean, over_seeds, rises
-from experiments.cards.tables import OWN, SHARED
 from experiments.plots.timeline import PHASES, between, phases_s
 from experiments.targets import target
 from traces.runlog import RunLog

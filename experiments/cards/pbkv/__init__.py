@@ -1,0 +1,1 @@
+"""The card of PBKV: predicted-agent KV eviction and prefetch."""
