@@ -29,6 +29,8 @@ def check_drafter(policy: Drafter[Any], host: HostInfo, seeds: Iterable[int]) ->
         cost = policy.cost_ps(host.profile, seqs, drafted)
         assert isinstance(cost, int), f"cost_ps returned {cost!r}, expected whole picoseconds"
         assert cost >= 0, f"cost_ps returned {cost}"
+    assert min(policy.memory_bytes(host.profile)) >= 0, "memory_bytes returned a negative number"
+    assert all(0 <= p <= 1 for p in policy.acceptance()), "acceptance: a probability is outside [0, 1]"
 
 
 def _drafts(policy: Drafter[Any], host: HostInfo, seed: int, base: int, stride: int) -> list[tuple[int, ...]]:
@@ -47,7 +49,9 @@ def _drafts(policy: Drafter[Any], host: HostInfo, seed: int, base: int, stride: 
                 _check_draft(draft, limit, f"seed {seed}, request {i}, step {step}")
                 assert policy.active() or not len(draft.tokens), "active() is False, yet a draft was made"
                 out.append(tuple(draft.tokens.tolist()))
-                policy.commit(state, request, ids[i + step : i + step + 1 + len(draft.tokens) // 2])
+                tokens = ids[i + step : i + step + 1 + len(draft.tokens) // 2]
+                blocks = (tokens % 3).astype(np.int8) if i % 2 else None
+                policy.commit(state, request, tokens, blocks)
         for _, request in alive:
             policy.finish(state, request)
     return out

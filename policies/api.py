@@ -226,9 +226,14 @@ class Predictor(Policy[S]):
 
 @dataclass(frozen=True)
 class Drafter(Policy[S]):
-    """Proposes token continuations for running requests."""
+    """Proposes token continuations for running requests.
+
+    on_cpu   it drafts on the CPU, from tokens that must have come back: the engine cannot schedule ahead, which shows
+             the host time that asynchronous scheduling hides
+    """
 
     family: ClassVar[str] = "drafters"
+    on_cpu: ClassVar[bool] = True
 
     def active(self) -> bool:
         """Say whether this drafter ever drafts; a host then steps one token a time and may fast-forward if not."""
@@ -241,10 +246,18 @@ class Drafter(Policy[S]):
     def propose(self, state: S, request: int, limit: int) -> Draft:
         """Return at most `limit` tokens for a request (`RequestView.request`); empty where nothing fits."""
 
-    def commit(self, state: S, request: int, tokens: NDArray[np.uint32]) -> None:
+    def commit(
+        self,
+        state: S,
+        request: int,
+        tokens: NDArray[np.uint32],
+        blocks: NDArray[np.int8] | None = None,
+    ) -> None:
         """The engine accepted and emitted `tokens` (bonus token included). Mutates state.
 
-        A live engine's last commit may run past the request's end.
+        blocks: int8[len(tokens)], the semantic block that is open after each token, 0 outside all, from hosts whose
+        trace knows it; None: a drafter that cares follows the delimiters of `RequestView.structure` itself. A live
+        engine's last commit may run past the request's end.
         """
 
     def finish(self, state: S, request: int) -> None:
@@ -253,6 +266,18 @@ class Drafter(Policy[S]):
     def cost_ps(self, profile: Profile, seqs: int, drafted_tokens: int) -> int:
         """Return what drafting adds to a step, charged at the target implementation's cost, in ps."""
         return 0
+
+    def memory_bytes(self, profile: Profile) -> tuple[int, int]:
+        """Return what a draft model takes on ONE GPU: (bytes of weights, KV bytes a token); (0, 0) without one."""
+        return 0, 0
+
+    def acceptance(self) -> tuple[float, ...]:
+        """Return P(k-th drafted token is accepted | those before it were) for k = 1, 2, ..., the last one repeated.
+
+        For drafters whose tokens only their model could tell: the simulator draws what is accepted. () where the
+        drafted tokens are real and can be compared with the recorded ones.
+        """
+        return ()
 
 
 @dataclass(frozen=True)

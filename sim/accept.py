@@ -21,7 +21,9 @@ class Acceptance:
 
     def __init__(self, workload: Workload, config: AcceptConfig, seed: int) -> None:
         self._ptr = None if workload.output_ptr is None else workload.output_ptr.tolist()
+        self._output_ptr = workload.output_ptr
         self._ids = workload.output_ids
+        self._transcript = workload.transcript
         self._rate = config.rate
         self._seed = seed
 
@@ -49,3 +51,17 @@ class Acceptance:
             return np.zeros(count, dtype=np.uint32)
         start = self._ptr[stage] + position
         return self._ids[start : start + count]
+
+    def blocks(self, stage: int, position: int, count: int) -> NDArray[np.int8] | None:
+        """Return int8[count]: the semantic block open after each of these output tokens; None where not known."""
+        if self._transcript is None or self._ptr is None:
+            return None
+        start = self._ptr[stage] + position
+        return self._transcript.output_block[start : start + count]
+
+    def prompt(self, stage: int) -> NDArray[np.uint32]:
+        """Return uint32[n], the prompt's token ids; empty where the trace has none."""
+        t = self._transcript
+        if t is None or self._ids is None or self._output_ptr is None:
+            return np.zeros(0, dtype=np.uint32)
+        return t.prompt(stage, self._output_ptr, self._ids)

@@ -16,6 +16,7 @@ from sim.accept import Acceptance
 from sim.batch import DecodeBatch
 from sim.clock import PS_PER_NS
 from sim.request import Request
+from traces.transcript import applications
 
 
 class Speculator:
@@ -37,6 +38,7 @@ class Speculator:
         self._acceptance = acceptance
         self._profile = profile
         self._block_tokens = block_tokens
+        self._applications = applications(host.agents)
         self._step: list[tuple[Request, int, int]] = []
         self._rate: dict[int, float] = {}
 
@@ -47,13 +49,15 @@ class Speculator:
                 request.stage,
                 request.stage,
                 request.workflow,
-                request.agent,
+                self._applications[request.agent] if request.agent >= 0 else -1,
                 request.released_ps // PS_PER_NS,
                 request.prompt_tokens,
+                query=request.workflow,
             )
-            self._drafter.begin(self._drafter_state, view, np.zeros(0, dtype=np.uint32))
+            self._drafter.begin(self._drafter_state, view, self._acceptance.prompt(request.stage))
             first = self._acceptance.emitted(request.stage, 0, request.generated)
-            self._drafter.commit(self._drafter_state, request.stage, first)
+            blocks = self._acceptance.blocks(request.stage, 0, len(first))
+            self._drafter.commit(self._drafter_state, request.stage, first, blocks)
 
     def finish(self, request: Request) -> None:
         """A request ended."""
@@ -123,6 +127,7 @@ class Speculator:
                 self._rate[request.stage] = 0.9 * old + 0.1 * accepted / k
             position = request.generated + batch.step - request.join_step - 1
             tokens = self._acceptance.emitted(request.stage, position, accepted + 1)
-            self._drafter.commit(self._drafter_state, request.stage, tokens)
+            blocks = self._acceptance.blocks(request.stage, position, len(tokens))
+            self._drafter.commit(self._drafter_state, request.stage, tokens, blocks)
             out.append((request, accepted))
         return out

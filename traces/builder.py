@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from traces.errors import InputError
 from traces.prefix import PrefixTree, intern
+from traces.prompts import PromptDeltas
 from traces.schema import StageKind, Workload
+from traces.transcript import OUTSIDE, Transcript
 
 _Int32 = NDArray[np.int32]
 _Identity = tuple[PrefixTree, _Int32, _Int32, _Int32, _Int32]
@@ -34,6 +36,8 @@ class WorkloadBuilder:
         self._prompt_units: list[NDArray[np.uint64] | None] = []
         self._sequence_units: list[NDArray[np.uint64] | None] = []
         self._outputs: list[NDArray[np.uint32] | None] = []
+        self._blocks: list[Sequence[str] | None] = []
+        self._prompts = PromptDeltas()
 
     def workflow(self, name: str, arrival_ns: int | None = None) -> int:
         """Begin a workflow; return its index."""
@@ -51,14 +55,17 @@ class WorkloadBuilder:
         prompt_units: NDArray[np.uint64] | None = None,
         sequence_units: NDArray[np.uint64] | None = None,
         output_ids: NDArray[np.uint32] | None = None,
+        output_blocks: Sequence[str] | None = None,
+        prompt_ids: NDArray[np.uint32] | None = None,
     ) -> int:
         """Add an LLM call to the current workflow; return its stage index.
 
         prompt_units: identity of the prompt, one id a block of `hash_block_tokens` (the last may be partial).
         sequence_units: identity of prompt+output where the output's tokens are known; begins with the
-        prompt's full blocks. output_ids: keyed-hash ids, one per output token.
+        prompt's full blocks. output_ids: keyed-hash ids, one per output token. output_blocks: name of the semantic
+        block open after each output token, "" outside all. prompt_ids: the prompt by the same hash.
         """
-        return self._stage(
+        stage = self._stage(
             StageKind.LLM,
             0,
             prompt_tokens,
@@ -69,6 +76,9 @@ class WorkloadBuilder:
             sequence_units,
             output_ids,
         )
+        self._blocks[-1] = output_blocks
+        self._prompts.replace_last(self._rows[-1][0], prompt_ids, output_ids)
+        return stage
 
     def delay(
         self, kind: StageKind, duration_ns: int, *, parents: Sequence[int] = (), agent: str | None = None
@@ -97,6 +107,8 @@ class WorkloadBuilder:
         self._prompt_units.append(prompt_units)
         self._sequence_units.append(sequence_units)
         self._outputs.append(output_ids)
+        self._blocks.append(None)
+        self._prompts.append()
         return len(self._rows) - 1
 
     def build(self, provenance: dict[str, Any] | None = None) -> Workload:
@@ -132,12 +144,24 @@ class WorkloadBuilder:
             if ids
             else None,
             output_ids=np.concatenate(ids).astype(np.uint32) if ids else None,
+            transcript=self._transcript(ids) if ids else None,
             provenance=provenance or {},
         )
         errors = workload.errors()
         if errors:
             raise InputError(f"{self.name}: {errors[0]}")
         return workload
+
+    def _transcript(self, ids: list[NDArray[np.uint32]]) -> Transcript | None:
+        if not any(self._blocks) and not self._prompts.any:
+            return None
+        names = {"": OUTSIDE}
+        blocks: list[int] = []
+        for given, out in zip(self._blocks, ids, strict=True):
+            if given is not None and len(given) != len(out):
+                raise InputError(f"{self.name}: {len(given)} blocks for {len(out)} output tokens")
+            blocks += [names.setdefault(b, len(names)) for b in given or [""] * len(out)]
+        return Transcript(tuple(names), np.array(blocks, dtype=np.int8), *self._prompts.columns())
 
     def _identity(self, rows: NDArray[np.int64]) -> _Identity:
         n = len(rows)

@@ -18,6 +18,7 @@ from traces import draws
 from traces.errors import InputError
 from traces.prefix import Int32, Int64, PrefixTree
 from traces.schema import Workload
+from traces.transcript import Transcript
 
 GLOBAL = -1
 
@@ -50,6 +51,10 @@ def resample(workload: Workload, workflows: int, seed: int) -> Workload:
         stages = np.bincount(workload.stage_workflow, minlength=n)[pick]
         turns = np.repeat(np.repeat(turn, stages), np.diff(taken.output_ptr))
         taken = replace(taken, output_ids=_rekeyed(taken.output_ids, turns))
+        if taken.transcript is not None:
+            t = taken.transcript
+            turns = np.repeat(np.repeat(turn, stages), np.diff(t.prompt_ptr))
+            taken = replace(taken, transcript=replace(t, prompt_ids=_rekeyed(t.prompt_ids, turns)))
     shared = owner == GLOBAL
     length = workload.prefix.end_tokens - workload.prefix.start_tokens
     resampled = {
@@ -172,6 +177,19 @@ def _take(
         renamed(w.prefix.parent_segment[old], copy), w.prefix.start_tokens[old], w.prefix.end_tokens[old]
     )
     outputs = None if w.output_ptr is None else _ranges(w.output_ptr, rows)
+    transcript = None
+    if w.transcript is not None:
+        t = w.transcript
+        prompts = _ranges(t.prompt_ptr, rows)
+        moved = np.where(t.prompt_base[rows] < 0, 0, (stages.start - stage_ptr[pick])[stages.copy])
+        transcript = Transcript(
+            t.block_names,
+            t.output_block[outputs.rows] if outputs is not None else t.output_block[:0],
+            (t.prompt_base[rows] + moved).astype(np.int32),
+            t.prompt_kept[rows],
+            np.append(prompts.start, len(prompts.rows)),
+            t.prompt_ids[prompts.rows],
+        )
     return replace(
         w,
         workflow_names=names,
@@ -191,6 +209,7 @@ def _take(
         sequence_shared_tokens=w.sequence_shared_tokens[rows],
         output_ptr=None if outputs is None else np.append(outputs.start, len(outputs.rows)),
         output_ids=None if outputs is None or w.output_ids is None else w.output_ids[outputs.rows],
+        transcript=transcript,
     )
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traces.prefix import Int32, Int64, PrefixTree
+from traces.transcript import Transcript
 
 SCHEMA_VERSION = 1
 
@@ -50,6 +51,7 @@ class Workload:
                           prompt_segment; equal to it where the output's tokens are unknown
     sequence_shared_tokens int32[S]: leading tokens of prompt+output that have an identity
     output_ptr/output_ids CSR of keyed-hash output token ids (uint32), or None: exact greedy acceptance needs them
+    transcript            semantic blocks of outputs and prompts as ids, or None (`traces/transcript.py`)
     hash_block_tokens     tokens a unit of identity covers in the source (16, 64, 512; 1 for token ids)
     provenance            source, licence, digest, command, counts of what was not imported
     """
@@ -74,6 +76,7 @@ class Workload:
     hash_block_tokens: int = 16
     output_ptr: Int64 | None = None
     output_ids: NDArray[np.uint32] | None = None
+    transcript: Transcript | None = None
     provenance: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -105,6 +108,10 @@ class Workload:
         ):  # fmt: skip
             h.update(b"-" if column is None else np.ascontiguousarray(column).tobytes())
             h.update(b"|")
+        if self.transcript is not None:
+            h.update(json.dumps(self.transcript.block_names).encode())
+            for part in self.transcript.columns():
+                h.update(np.ascontiguousarray(part).tobytes() + b"|")
         return h.hexdigest()
 
     def errors(self) -> list[str]:
@@ -147,6 +154,9 @@ class Workload:
         if self.workflow_arrival_ns is not None and np.any(self.workflow_arrival_ns < 0):
             out.append("field 'workflow_arrival_ns' must not be negative")
         out += self.prefix.errors()
+        if self.transcript is not None:
+            outputs = 0 if self.output_ids is None else len(self.output_ids)
+            out += self.transcript.errors(self.prompt_tokens, self.output_tokens, outputs)
         for column, shared in (
             (self.prompt_segment, self.prompt_shared_tokens),
             (self.sequence_segment, self.sequence_shared_tokens),

@@ -22,12 +22,20 @@ from traces.errors import InputError, at
 from traces.prefix import PrefixTree
 from traces.reading import MAX_FILE_BYTES, shown
 from traces.schema import SCHEMA_VERSION, Workload
+from traces.transcript import Transcript
 
 SUFFIX = ".workload"
 _INDEX = "workload.json"
 _MAX_INDEX_BYTES = 256 << 20
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-_OPTIONAL = {"workflow_arrival_ns", "output_ptr", "output_ids"}
+_TRANSCRIPT: dict[str, type[np.generic]] = {
+    "transcript.output_block": np.int8,
+    "transcript.prompt_base": np.int32,
+    "transcript.prompt_kept": np.int32,
+    "transcript.prompt_ptr": np.int64,
+    "transcript.prompt_ids": np.uint32,
+}
+_OPTIONAL = {"workflow_arrival_ns", "output_ptr", "output_ids", *_TRANSCRIPT}
 _DTYPES: dict[str, type[np.generic]] = {
     "workflow_arrival_ns": np.int64,
     "stage_workflow": np.int32,
@@ -48,6 +56,7 @@ _DTYPES: dict[str, type[np.generic]] = {
     "output_ptr": np.int64,
     "output_ids": np.uint32,
 }
+_DTYPES |= _TRANSCRIPT
 
 
 def sniff(path: Path, head: bytes) -> bool:
@@ -79,6 +88,8 @@ def save(workload: Workload, path: Path) -> None:
         "columns": columns,
         "provenance": workload.provenance,
     }
+    if workload.transcript is not None:
+        index["block_names"] = list(workload.transcript.block_names)
     text = json.dumps(index, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     write_whole(path, _zipped([(_INDEX, text.encode()), *members]))
 
@@ -103,7 +114,9 @@ def open(path: Path) -> Workload:
     except OSError as e:
         raise InputError(f"{path}: {e.strerror or e}") from None
     tree = PrefixTree(*(columns.pop(f"prefix.{f}") for f in ("parent_segment", "start_tokens", "end_tokens")))
-    for name in _OPTIONAL:
+    parts = {name.partition(".")[2]: columns.pop(name) for name in _TRANSCRIPT if name in columns}
+    transcript = Transcript(block_names=tuple(index["block_names"]), **parts) if parts else None
+    for name in _OPTIONAL - set(_TRANSCRIPT):
         columns.setdefault(name, None)
     workload = Workload(
         name=index["name"],
@@ -111,6 +124,7 @@ def open(path: Path) -> Workload:
         agents=tuple(index["agents"]),
         prefix=tree,
         hash_block_tokens=index["hash_block_tokens"],
+        transcript=transcript,
         provenance=index["provenance"],
         **columns,
     )
@@ -137,8 +151,9 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def _column(workload: Workload, name: str) -> NDArray[Any] | None:
-    owner: object = workload.prefix if name.startswith("prefix.") else workload
-    column: NDArray[Any] | None = getattr(owner, name.removeprefix("prefix."))
+    part, dot, inner = name.partition(".")
+    owner: object = getattr(workload, part) if dot else workload
+    column: NDArray[Any] | None = None if owner is None else getattr(owner, inner or name)
     return column
 
 
@@ -212,8 +227,11 @@ def _read_index(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
         "provenance": isinstance(index.get("provenance"), dict),
         "columns": isinstance(index.get("columns"), dict)
         and set(_DTYPES) - _OPTIONAL <= set(index["columns"]) <= set(_DTYPES)
+        and len(set(_TRANSCRIPT) - set(index["columns"])) in (0, len(_TRANSCRIPT))
         and all(c in ("plain", "delta") for c in index["columns"].values()),
     }
+    if sound["columns"] and set(_TRANSCRIPT) <= set(index["columns"]):
+        sound["block_names"] = _is_texts(index.get("block_names"))
     for field, ok in sound.items():
         if not ok:
             raise InputError(

@@ -20,10 +20,12 @@ def rich() -> Workload:
         b.workflow(f"w{w}", w * 10**17)
         units = np.array([1, 2**64 - 1, 3 + w], np.uint64)
         first = b.llm(
-            40, 2, agent="planner", prompt_units=units[:2], output_ids=np.array([w, 2**32 - 1], np.uint32)
-        )
+            40, 2, agent="planner", prompt_units=units[:2], output_ids=np.array([w, 2**32 - 1], np.uint32),
+            output_blocks=["", "code"], prompt_ids=np.arange(40, dtype=np.uint32),
+        )  # fmt: skip
         tool = b.delay(StageKind.TOOL, 10**12, parents=[first], agent="search")
-        b.llm(48, 0, parents=[first, tool], prompt_units=units)
+        prompt = np.concatenate([np.arange(40), [w, 2**32 - 1], np.arange(6)]).astype(np.uint32)
+        b.llm(48, 0, parents=[first, tool], prompt_units=units, prompt_ids=prompt)
     return b.build({"source": "made up", "not_imported": {"x": 2}})
 
 
