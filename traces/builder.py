@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from traces.branch_builder import BranchBuilder
 from traces.errors import InputError
 from traces.prefix import PrefixTree, intern
 from traces.prompts import PromptDeltas
@@ -38,6 +39,12 @@ class WorkloadBuilder:
         self._outputs: list[NDArray[np.uint32] | None] = []
         self._blocks: list[Sequence[str] | None] = []
         self._prompts = PromptDeltas()
+        self.branches: BranchBuilder | None = None
+
+    def with_branches(self, drafters: Sequence[str] = ()) -> BranchBuilder:
+        """Say that the workload has branches; return what collects them. drafters: kinds whose scores it holds."""
+        self.branches = BranchBuilder(drafters)
+        return self.branches
 
     def workflow(self, name: str, arrival_ns: int | None = None) -> int:
         """Begin a workflow; return its index."""
@@ -145,6 +152,7 @@ class WorkloadBuilder:
             else None,
             output_ids=np.concatenate(ids).astype(np.uint32) if ids else None,
             transcript=self._transcript(ids) if ids else None,
+            branches=None if self.branches is None else self.branches.build(len(rows)),
             provenance=provenance or {},
         )
         errors = workload.errors()

@@ -9,14 +9,16 @@ O(segments and stages of the result), no re-interning.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from traces import draws
+from traces.branch_resample import rekeyed_branches, take_branches
 from traces.errors import InputError
 from traces.prefix import Int32, Int64, PrefixTree
+from traces.ranges import ranges
 from traces.schema import Workload
 from traces.transcript import Transcript
 
@@ -29,7 +31,8 @@ def resample(workload: Workload, workflows: int, seed: int) -> Workload:
     Originals are drawn in rounds: each once a round, in an order keyed by (seed, round), so none is drawn a
     second time before all were drawn once. The copy of round r > 0 is named "NAME#r"; its output token ids
     pass through a bijection keyed by r, so that equality holds within a round (as between the originals)
-    and never between a workflow and its copy. No arrival times: loads decide. Does not mutate.
+    and never between a workflow and its copy. So do contents, arguments, resources and open outcomes of branches that
+    only one original has. No arrival times: loads decide. Does not mutate.
     """
     if workflows < 1:
         raise InputError(f"resample: workflows={workflows}, expected at least 1")
@@ -55,6 +58,8 @@ def resample(workload: Workload, workflows: int, seed: int) -> Workload:
             t = taken.transcript
             turns = np.repeat(np.repeat(turn, stages), np.diff(t.prompt_ptr))
             taken = replace(taken, transcript=replace(t, prompt_ids=_rekeyed(t.prompt_ids, turns)))
+    if taken.branches is not None and rounds > 1:
+        taken = replace(taken, branches=rekeyed_branches(taken, pick, turn))
     shared = owner == GLOBAL
     length = workload.prefix.end_tokens - workload.prefix.start_tokens
     resampled = {
@@ -123,23 +128,6 @@ def _runs_through(workload: Workload, stages: NDArray[np.bool_]) -> NDArray[np.b
     return np.array(flags[:-1], dtype=bool)
 
 
-@dataclass(frozen=True)
-class _Ranges:
-    """Rows of picked groups end to end: `rows` index the old table, `copy` says of which pick each is."""
-
-    rows: Int64
-    copy: Int64
-    start: Int64  # new row at which each pick begins
-
-
-def _ranges(ptr: Int64, pick: Int64) -> _Ranges:
-    count = ptr[pick + 1] - ptr[pick]
-    start = np.cumsum(count) - count
-    copy = np.repeat(np.arange(len(pick)), count)
-    rows = np.arange(int(count.sum())) - start[copy] + ptr[pick][copy]
-    return _Ranges(rows, copy, start)
-
-
 def _take(
     workload: Workload,
     pick: Int64,
@@ -150,9 +138,9 @@ def _take(
     """Return the picked workflows with the global segments (those `used`) once and private ones for each."""
     w = workload
     stage_ptr = np.searchsorted(w.stage_workflow, np.arange(w.n_workflows + 1)).astype(np.int64)
-    stages = _ranges(stage_ptr, pick)
+    stages = ranges(stage_ptr, pick)
     rows = stages.rows
-    links = _ranges(w.parent_ptr, rows)
+    links = ranges(w.parent_ptr, rows)
     shift = (stages.start - stage_ptr[pick])[stages.copy[links.copy]]
     # Segments: global ones first, then each copy's private ones, both in the old order: parents stay before.
     shared = np.flatnonzero((owner == GLOBAL) & (used if used is not None else True))
@@ -163,7 +151,7 @@ def _take(
     )  # among the global, or among the owner's; index -1: unused
     rank[shared] = np.arange(len(shared))
     rank[private] = np.arange(len(private)) - private_ptr[owner[private]]
-    owned = _ranges(private_ptr, pick)
+    owned = ranges(private_ptr, pick)
     base = len(shared) + owned.start
 
     def renamed(segment: Int32, copy: Int64) -> Int32:
@@ -176,11 +164,11 @@ def _take(
     tree = PrefixTree(
         renamed(w.prefix.parent_segment[old], copy), w.prefix.start_tokens[old], w.prefix.end_tokens[old]
     )
-    outputs = None if w.output_ptr is None else _ranges(w.output_ptr, rows)
+    outputs = None if w.output_ptr is None else ranges(w.output_ptr, rows)
     transcript = None
     if w.transcript is not None:
         t = w.transcript
-        prompts = _ranges(t.prompt_ptr, rows)
+        prompts = ranges(t.prompt_ptr, rows)
         moved = np.where(t.prompt_base[rows] < 0, 0, (stages.start - stage_ptr[pick])[stages.copy])
         transcript = Transcript(
             t.block_names,
@@ -208,6 +196,7 @@ def _take(
         sequence_segment=renamed(w.sequence_segment[rows], stages.copy),
         sequence_shared_tokens=w.sequence_shared_tokens[rows],
         output_ptr=None if outputs is None else np.append(outputs.start, len(outputs.rows)),
+        branches=None if w.branches is None else take_branches(w, pick),
         output_ids=None if outputs is None or w.output_ids is None else w.output_ids[outputs.rows],
         transcript=transcript,
     )

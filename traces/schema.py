@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from traces.branches import Branches
 from traces.prefix import Int32, Int64, PrefixTree
 from traces.transcript import Transcript
 
@@ -53,6 +54,7 @@ class Workload:
     output_ptr/output_ids CSR of keyed-hash output token ids (uint32), or None: exact greedy acceptance needs them
     transcript            semantic blocks of outputs and prompts as ids, or None (`traces/transcript.py`)
     hash_block_tokens     tokens a unit of identity covers in the source (16, 64, 512; 1 for token ids)
+    branches              decisions, what each outcome runs, resources (traces/branches.py); None where there are none
     provenance            source, licence, digest, command, counts of what was not imported
     """
 
@@ -77,6 +79,7 @@ class Workload:
     output_ptr: Int64 | None = None
     output_ids: NDArray[np.uint32] | None = None
     transcript: Transcript | None = None
+    branches: Branches | None = None
     provenance: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -91,8 +94,12 @@ class Workload:
 
     @property
     def n_requests(self) -> int:
-        """Number of LLM stages."""
-        return int(np.count_nonzero(self.stage_kind == StageKind.LLM))
+        """Number of LLM stages of the recorded run."""
+        return int(np.count_nonzero((self.stage_kind == StageKind.LLM) & self.canonical()))
+
+    def canonical(self) -> NDArray[np.bool_]:
+        """Return bool[S]: stages of the recorded run, all but those of options that were not taken."""
+        return np.ones(self.n_stages, dtype=bool) if self.branches is None else self.branches.canonical()
 
     def digest(self) -> str:
         """Return a hex digest of every number in the workload (not of its provenance or name)."""
@@ -112,6 +119,11 @@ class Workload:
             h.update(json.dumps(self.transcript.block_names).encode())
             for part in self.transcript.columns():
                 h.update(np.ascontiguousarray(part).tobytes() + b"|")
+        if self.branches is not None:
+            h.update(json.dumps(self.branches.drafters).encode())
+            for column in self.branches.columns().values():
+                h.update(np.ascontiguousarray(column).tobytes())
+                h.update(b"|")
         return h.hexdigest()
 
     def errors(self) -> list[str]:
@@ -170,6 +182,8 @@ class Workload:
                     out.append("shared tokens must end inside the last segment")
             elif np.any(shared != 0):
                 out.append("shared tokens without a prefix segment")
+        if not out and self.branches is not None:
+            out += self.branches.errors(self)
         return out
 
 

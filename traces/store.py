@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from traces.branches import DTYPES, from_columns
 from traces.errors import InputError, at
 from traces.prefix import PrefixTree
 from traces.reading import MAX_FILE_BYTES, shown
@@ -36,7 +37,14 @@ _TRANSCRIPT: dict[str, type[np.generic]] = {
     "transcript.prompt_ids": np.uint32,
 }
 _OPTIONAL = {"workflow_arrival_ns", "output_ptr", "output_ids", *_TRANSCRIPT}
-_DTYPES: dict[str, type[np.generic]] = {
+# Kept as the whole numbers of their bits.
+_AS_BITS: dict[type[np.generic], type[np.integer[Any]]] = {
+    np.uint64: np.int64,
+    np.float32: np.int32,
+    np.bool_: np.uint8,
+}
+_BRANCH = {f"branches.{name}" for name in DTYPES}
+_OWN_DTYPES: dict[str, type[np.generic]] = {
     "workflow_arrival_ns": np.int64,
     "stage_workflow": np.int32,
     "stage_kind": np.int8,
@@ -56,7 +64,7 @@ _DTYPES: dict[str, type[np.generic]] = {
     "output_ptr": np.int64,
     "output_ids": np.uint32,
 }
-_DTYPES |= _TRANSCRIPT
+_DTYPES = _OWN_DTYPES | _TRANSCRIPT | {f"branches.{name}": kind for name, kind in DTYPES.items()}
 
 
 def sniff(path: Path, head: bytes) -> bool:
@@ -90,6 +98,8 @@ def save(workload: Workload, path: Path) -> None:
     }
     if workload.transcript is not None:
         index["block_names"] = list(workload.transcript.block_names)
+    if workload.branches is not None:
+        index["drafters"] = list(workload.branches.drafters)
     text = json.dumps(index, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     write_whole(path, _zipped([(_INDEX, text.encode()), *members]))
 
@@ -118,6 +128,15 @@ def open(path: Path) -> Workload:
     transcript = Transcript(block_names=tuple(index["block_names"]), **parts) if parts else None
     for name in _OPTIONAL - set(_TRANSCRIPT):
         columns.setdefault(name, None)
+    branches = None
+    given = {name: columns.pop(f"branches.{name}") for name in DTYPES if f"branches.{name}" in columns}
+    if given:
+        try:
+            branches = from_columns(given, tuple(index["drafters"]))
+        except ValueError:
+            raise InputError(
+                f"{at(path, field='option_score')}: one row a drafter, one column an option"
+            ) from None
     workload = Workload(
         name=index["name"],
         workflow_names=_names_in(index["workflow_names"]),
@@ -126,6 +145,7 @@ def open(path: Path) -> Workload:
         hash_block_tokens=index["hash_block_tokens"],
         transcript=transcript,
         provenance=index["provenance"],
+        branches=branches,
         **columns,
     )
     errors = workload.errors()
@@ -153,8 +173,11 @@ def write_whole(path: Path, content: bytes) -> None:
 def _column(workload: Workload, name: str) -> NDArray[Any] | None:
     part, dot, inner = name.partition(".")
     owner: object = getattr(workload, part) if dot else workload
-    column: NDArray[Any] | None = None if owner is None else getattr(owner, inner or name)
-    return column
+    if owner is None:
+        return None
+    column: NDArray[Any] | None = getattr(owner, inner or name)
+    bits = _AS_BITS.get(_DTYPES[name])
+    return column if column is None or bits is None else np.ravel(column).view(bits)
 
 
 def _narrowed(column: NDArray[Any]) -> tuple[NDArray[Any], str]:
@@ -228,6 +251,12 @@ def _read_index(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
         "columns": isinstance(index.get("columns"), dict)
         and set(_DTYPES) - _OPTIONAL <= set(index["columns"]) <= set(_DTYPES)
         and len(set(_TRANSCRIPT) - set(index["columns"])) in (0, len(_TRANSCRIPT))
+        and set(_DTYPES) - _OPTIONAL - _BRANCH <= set(index["columns"]) <= set(_DTYPES)
+        and set(index["columns"]) & _BRANCH in (set(), _BRANCH),
+        "drafters": "drafters" not in index
+        if not isinstance(index.get("columns"), dict) or not set(index["columns"]) & _BRANCH
+        else _is_texts(index.get("drafters")),
+        "codings": isinstance(index.get("columns"), dict)
         and all(c in ("plain", "delta") for c in index["columns"].values()),
     }
     if sound["columns"] and set(_TRANSCRIPT) <= set(index["columns"]):
@@ -246,6 +275,7 @@ def _is_texts(value: object) -> bool:
 
 def _read_column(archive: zipfile.ZipFile, path: Path, name: str, coding: str) -> Any:
     dtype = np.dtype(_DTYPES[name])
+    stored_as = np.dtype(_AS_BITS.get(_DTYPES[name], _DTYPES[name]))
     content = _read_member(archive, path, f"{name}.npy", MAX_FILE_BYTES)
     try:
         stored = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
@@ -255,7 +285,9 @@ def _read_column(archive: zipfile.ZipFile, path: Path, name: str, coding: str) -
         raise InputError(f"{at(path, field=name)}: expected a column of whole numbers")
     with np.errstate(over="ignore"):
         wide = np.cumsum(stored, dtype=np.int64) if coding == "delta" else stored.astype(np.int64)
-    limits = np.iinfo(dtype)
+    limits: Any = np.iinfo(stored_as)
     if len(wide) and (int(wide.min()) < limits.min or int(wide.max()) > limits.max):
-        raise InputError(f"{at(path, field=name)}: a value does not fit {dtype.name}")
-    return wide.astype(dtype)
+        raise InputError(f"{at(path, field=name)}: a value does not fit {stored_as.name}")
+    if dtype.kind == "b" and len(wide) and (int(wide.min()) < 0 or int(wide.max()) > 1):
+        raise InputError(f"{at(path, field=name)}: expected 0 or 1")
+    return wide.astype(stored_as).view(dtype)

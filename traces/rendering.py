@@ -1,0 +1,92 @@
+"""What a stage's input renders to at run time, and what it truly returns.
+
+Values and inputs are 64-bit numbers that stand for texts: equal numbers, equal texts. A rendered input is made of the
+template, the stage's own content and what its parents returned. A stage on the path of a branch does not see
+what the deciding stage wrote, only the choice it led to: so an early execution of a candidate renders exactly the input
+that the canonical one will, if the choice and its arguments are the same.
+
+The truth function is what an engine or a tool would return. It knows nothing of reuse names: what is served in its
+place is checked against it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+import numpy as np
+
+from traces.branches import Branches, StageFlag
+from traces.draws import key, mix
+from traces.schema import Workload
+
+_RENDER, _VALUE, _CHOICE = (key(0, f"rendering/{part}") for part in ("input", "value", "choice"))
+_MASK = (1 << 64) - 1
+
+
+def digest(seed: int, *parts: int) -> int:
+    """Return 64 bits that depend on the parts and their order."""
+    for part in parts:
+        seed = mix(seed ^ (part & _MASK))
+    return seed
+
+
+class Rendering:
+    """Inputs and true values of a workload's stages. Read-only once made.
+
+    inputs[s]   (parent, choice) of each parent: choice is None where the parent's value enters, else the number that
+                stands for outcome and arguments of the option whose path the stage is on
+    path[s]     option whose path the stage is on, -1 for none
+    """
+
+    def __init__(self, workload: Workload) -> None:
+        b = workload.branches
+        assert b is not None
+        self.path = path_of(b)
+        branch = b.option_branch.tolist()
+        decides = b.branch_stage.tolist()
+        choice = [
+            digest(_CHOICE, o, a)
+            for o, a in zip(b.option_outcome.tolist(), b.option_arguments.tolist(), strict=True)
+        ]
+        ptr, parents = workload.parent_ptr.tolist(), workload.parent_idx.tolist()
+        self.inputs: list[tuple[tuple[int, int | None], ...]] = []
+        for s, option in enumerate(self.path):
+            decided = decides[branch[option]] if option >= 0 else -1
+            self.inputs.append(
+                tuple((p, choice[option] if p == decided else None) for p in parents[ptr[s] : ptr[s + 1]])
+            )
+        self.fingerprint: list[int] = b.stage_fingerprint.tolist()
+        self.params: list[int] = b.stage_params.tolist()
+        self.reads = _rows(b.read_ptr.tolist(), b.read_key.tolist())
+        self.writes = _rows(b.write_ptr.tolist(), b.write_key.tolist())
+        self.speculable: list[bool] = ((b.stage_flags & StageFlag.SPECULABLE) != 0).tolist()
+        self._content: list[int] = b.stage_content.tolist()
+
+    def rendered(self, stage: int, values: Mapping[int, int]) -> int:
+        """Return the rendered input of `stage`, given the values its parents returned by stage; KeyError without."""
+        x = digest(_RENDER, self.fingerprint[stage], self._content[stage])
+        for parent, choice in self.inputs[stage]:
+            x = mix(x ^ (values[parent] if choice is None else choice))
+        return x
+
+    def value(self, stage: int, rendered: int, read_set: tuple[tuple[int, int], ...]) -> int:
+        """Return what `stage` truly returns for this input when its resources have these (key, version).
+
+        A stage that is not determined by its input returns something of its own every time.
+        """
+        x = digest(_VALUE, rendered, self.params[stage])
+        for resource, version in read_set:
+            x = digest(x, resource, version)
+        return x if self.speculable[stage] else digest(x, stage)
+
+
+def path_of(b: Branches) -> list[int]:
+    """Return for every stage the option whose path it is on, -1 for none."""
+    path = np.full(len(b.stage_option), -1, dtype=np.int64)
+    path[b.option_stage_idx] = np.repeat(np.arange(b.n_options), np.diff(b.option_stage_ptr))
+    return path.tolist()
+
+
+def _rows(ptr: list[int], values: list[int]) -> list[tuple[int, ...]]:
+    return [tuple(values[a:b]) for a, b in itertools.pairwise(ptr)]
