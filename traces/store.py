@@ -249,18 +249,15 @@ def _read_index(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
         "workflow_names": _is_texts(count) or (type(count) is int and 0 <= count < 2**31),
         "provenance": isinstance(index.get("provenance"), dict),
         "columns": isinstance(index.get("columns"), dict)
-        and set(_DTYPES) - _OPTIONAL <= set(index["columns"]) <= set(_DTYPES)
-        and len(set(_TRANSCRIPT) - set(index["columns"])) in (0, len(_TRANSCRIPT))
         and set(_DTYPES) - _OPTIONAL - _BRANCH <= set(index["columns"]) <= set(_DTYPES)
-        and set(index["columns"]) & _BRANCH in (set(), _BRANCH),
-        "drafters": "drafters" not in index
-        if not isinstance(index.get("columns"), dict) or not set(index["columns"]) & _BRANCH
-        else _is_texts(index.get("drafters")),
-        "codings": isinstance(index.get("columns"), dict)
+        and len(set(_TRANSCRIPT) - set(index["columns"])) in (0, len(_TRANSCRIPT))
+        and set(index["columns"]) & _BRANCH in (set(), _BRANCH)
         and all(c in ("plain", "delta") for c in index["columns"].values()),
     }
     if sound["columns"] and set(_TRANSCRIPT) <= set(index["columns"]):
         sound["block_names"] = _is_texts(index.get("block_names"))
+    if sound["columns"] and set(index["columns"]) >= _BRANCH:
+        sound["drafters"] = _is_texts(index.get("drafters"))
     for field, ok in sound.items():
         if not ok:
             raise InputError(
