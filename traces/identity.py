@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from functools import lru_cache
 from typing import Any
 
 from traces.draws import mix
@@ -18,6 +19,7 @@ _KEY = b"foreserve/identity/1"
 _NOT_WORD = re.compile(r"[\W_]+")
 
 
+@lru_cache(maxsize=1 << 16)
 def identity(kind: str, *parts: str | int) -> int:
     """Return a number from 0 to 2^63-1, equal for equal (kind, parts); a text and a number are never equal.
 

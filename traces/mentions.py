@@ -9,15 +9,21 @@ import re
 
 from traces.identity import plain
 
+_WORDS = re.compile(r"\S+").findall
 # Words inside a name that are written small; a run neither begins nor ends with one.
-_INSIDE = frozenset("of the and & de la le du di da del der den van von y e al el ibn bin".split())
+_INSIDE = frozenset(_WORDS("of the and & de la le du di da del der den van von y e al el ibn bin"))
 # Capitalised only because a sentence begins there.
 _OPENERS = frozenset(
-    "a an the in on at by for from to of with as it its he she his her him they their them this that these those"
-    " there here who whom whose which what when where why how if while after before during since until although"
-    " though but and or nor not so yet is are was were be been has have had do does did will would can could may"
-    " might must shall should both each either neither some many most more other another one two three four five"
-    " all also however such then than only first second third last next later early according because".split()
+    _WORDS(
+        "a an the in on at by for from to of with as it its he she his her him they their them this that these those"
+        " there here who whom whose which what when where why how if while after before during since until although"
+        " though but and or nor not so yet is are was were be been has have had do does did will would can could may"
+        " might must shall should both each either neither some many most more other another one two three four five"
+        " all also however such then than only first second third last next later early according because"
+    )
+)
+_MONTHS = frozenset(
+    _WORDS("january february march april may june july august september october november december")
 )
 _WORD = re.compile(r"[^\W_]+(?:[-'’.&][^\W_]+)*\.?|[^\w\s]")
 _ABBREVIATION = re.compile(r"(?:[^\W\d_]\.?|[A-Z][^\W\d_]{0,2}\.|(?:[^\W\d_]\.)+[^\W\d_]\.?)$")
@@ -27,7 +33,7 @@ _POSSESSIVE = re.compile(r"['’]s$")
 def mentions(text: str) -> list[tuple[str, int]]:
     """Return (plain form, offset in characters) of the names in `text`, in order, repeats included.
 
-    A name of several parts ("X of Y") is given whole, and its parts after it. Numbers are no names.
+    A name of several parts ("X of Y") is given whole, and its parts after it. Numbers and months are no names.
 
     >>> [name for name, _ in mentions("In 1990 the band met Ann Lee in the Port of Hull.")]
     ['ann lee', 'port of hull', 'port', 'hull']
@@ -64,4 +70,8 @@ def _names(run: list[tuple[str, int]]) -> list[tuple[str, int]]:
             parts[-1].append(word)
     found = [run] if len(parts) == 1 else [run, *(p for p in parts if p)]
     named = [(plain(" ".join(w for w, _ in words)), words[0][1]) for words in found]
-    return [(name, at) for name, at in named if name and not name.replace(" ", "").isdigit()]
+    return [(name, at) for name, at in named if name and not _is_date(name)]
+
+
+def _is_date(name: str) -> bool:
+    return all(word.isdigit() or word in _MONTHS for word in name.split())

@@ -106,7 +106,11 @@ def _curve(given: dict[str, Any], place: str) -> tuple[tuple[int, int], ...]:
         points = [[1000 * i // max(len(rows) - 1, 1), n] for i, n in enumerate(rows)]
     else:
         points = value
-    pairs = points if isinstance(points, list) and all(isinstance(p, list) and len(p) == 2 for p in points) else []
+    pairs = (
+        points
+        if isinstance(points, list) and all(isinstance(p, list) and len(p) == 2 for p in points)
+        else []
+    )
     sound = (
         len(pairs) > 1
         and all(type(n) is int and 0 <= n < 2**31 for pair in pairs for n in pair)
