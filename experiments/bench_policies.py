@@ -26,13 +26,17 @@ from policies.evictors.lookahead import Lookahead, LookaheadState
 from policies.laws import toy_host
 from policies.prefetchers.conservative import Conservative
 from policies.training import modelfile
-from policies.training.network import Network
+from policies.training.ngrams import NgramCounts
 from traces import draws
 from traces.errors import InputError, nearest
 
 DEFAULT_PREDICTOR = "markov(model=experiments/models/pbkv_hover.safetensors, online=false)"
 DEPTH, TOKENS, TIMES = 4, 64, 10
 ROUNDS = 300
+# Makes n views; forecasts them; empties what the predictor keeps between forecasts.
+Forward = tuple[
+    Callable[[int], list[WorkflowView]], Callable[[list[WorkflowView]], object], Callable[[], None]
+]
 SHAPE = BatchShape(decode_seqs=32, query_tokens=1, tokens=32, prefill_seqs=0, context_tokens=32_000)
 
 
@@ -140,8 +144,8 @@ def measure(spec: str, loads: Sequence[int]) -> dict[str, Any]:
     return {"cost_us": cost, "nodes": nodes, "predictor": spec}
 
 
-def _costs(world: World, forecast: Callable[[int], object]) -> dict[str, list[float]]:
-    evictor, state, each = world.evictor, world.state, DEPTH * world.agents
+def _costs(world: World, forecast: Forward) -> dict[str, list[float]]:
+    evictor, state = world.evictor, world.state
     evict, update, refresh = [], [], []
     for turn in range(ROUNDS):
         workflow = draws.bits(0, "bench/workflow", turn) % world.workflows
@@ -161,30 +165,56 @@ def _costs(world: World, forecast: Callable[[int], object]) -> dict[str, list[fl
         gone = cast("Node", victim)
         evictor.insert(state, gone, Access(world.turn, *gone.readers[0][:1], 0, gone.readers[0][1]))
         evictor.release(state, gone, world.turn)
-    prefetcher = Conservative()
-    values = prefetcher.new_state(world.host)
-    for workflow in range(world.workflows):
-        prefetcher.forecast(values, Forecast(workflow, 0, world.rows(workflow)))
-    host_nodes = world.nodes[: world.workflows * each]
-    prefetch, predict = [], []
-    for _ in range(max(ROUNDS // 20, 5)):
-        began = time.perf_counter_ns()
-        prefetcher.choose(values, host_nodes, 16 * TOKENS, SHAPE)
-        prefetch.append((time.perf_counter_ns() - began) / 1e3)
-        began = time.perf_counter_ns()
-        forecast(world.workflows)
-        predict.append((time.perf_counter_ns() - began) / 1e3)
     return {
         "evict decision (choose and remove one node)": evict,
         "score update of one node": update,
         "forecast arrives (all nodes of a workflow)": refresh,
-        "prefetch decision (whole host tier)": prefetch,
-        "predictor forward, all workflows": predict,
+        **_prefetch_costs(world),
+        **_forecast_costs(world, forecast),
     }
 
 
-def _predictor(spec: str) -> tuple[Callable[[int], object], tuple[str, ...]]:
-    """Return what forecasts n workflows, and the agents it knows (a model's, else five made-up ones)."""
+def _prefetch_costs(world: World) -> dict[str, list[float]]:
+    """Time a choice from the whole host tier, and a forecast that moves a workflow's candidates in it."""
+    prefetcher = Conservative()
+    values = prefetcher.new_state(world.host)
+    for workflow in range(world.workflows):
+        prefetcher.forecast(values, Forecast(workflow, 0, world.rows(workflow)))
+    for node in world.nodes[: world.workflows * DEPTH * world.agents]:
+        prefetcher.offer(values, node, node.id)
+    choice, arrival = [], []
+    for turn in range(ROUNDS):
+        workflow = draws.bits(0, "bench/prefetch", turn) % world.workflows
+        rows = Forecast(workflow, world.turn, world.rows(workflow))
+        began = time.perf_counter_ns()
+        prefetcher.forecast(values, rows)
+        arrival.append((time.perf_counter_ns() - began) / 1e3)
+        began = time.perf_counter_ns()
+        prefetcher.choose_offered(values, 16 * TOKENS, SHAPE)
+        choice.append((time.perf_counter_ns() - began) / 1e3)
+    return {
+        "prefetch decision (whole host tier)": choice,
+        "forecast arrives at the prefetcher": arrival,
+    }
+
+
+def _forecast_costs(world: World, forecast: Forward) -> dict[str, list[float]]:
+    """Time a batch of all workflows, and the same batch again with nothing learned since."""
+    cold: list[float] = []
+    again: list[float] = []
+    views, forward, forget = forecast
+    batch = views(world.workflows)
+    for _ in range(max(ROUNDS // 20, 5)):
+        forget()
+        for took in (cold, again):
+            began = time.perf_counter_ns()
+            forward(batch)
+            took.append((time.perf_counter_ns() - began) / 1e3)
+    return {"predictor forward, all workflows": cold, "the same forward, nothing learned since": again}
+
+
+def _predictor(spec: str) -> tuple[Forward, tuple[str, ...]]:
+    """Return what forecasts, and the agents it knows (a model's, else five made-up ones)."""
     choice = parse("predictors", spec)
     policy = cast("Predictor[Any]", registry.load("predictors", choice.name, dict(choice.options)))
     model = getattr(policy, "model", None)
@@ -204,7 +234,8 @@ def _predictor(spec: str) -> tuple[Callable[[int], object], tuple[str, ...]]:
             for w in range(count)
         ]
 
-    if isinstance(policy, Network):
-        network = policy
-        return lambda count: network.forecasts(state, views(count)), agents
-    return lambda count: [policy.forecast(state, v) for v in views(count)], agents
+    def forget() -> None:
+        if isinstance(state, NgramCounts):
+            state.memo.clear()
+
+    return (views, lambda batch: policy.forecasts(state, batch), forget), agents

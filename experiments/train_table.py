@@ -21,7 +21,6 @@ from policies import registry
 from policies.api import Predictor, WorkflowView
 from policies.laws import toy_host
 from policies.training import fitting, sequences
-from policies.training.network import Network
 from policies.training.sequences import Sequences
 from traces.errors import InputError
 from traces.schema import Workload
@@ -135,10 +134,7 @@ def predictor(spec: str, model: Path, agents: tuple[str, ...]) -> Forecaster:
         given["online"] = False
     policy = cast("Predictor[Any]", registry.load("predictors", choice.name, given))
     state = policy.new_state(replace(toy_host(), agents=agents))
-    if isinstance(policy, Network):
-        network = policy
-        return lambda views: network.forecasts(state, views)
-    return lambda views: [policy.forecast(state, view) for view in views]
+    return lambda views: policy.forecasts(state, views)
 
 
 def _names(asked: str) -> tuple[list[str], list[str]]:

@@ -153,7 +153,7 @@ def check_prefetcher(policy: Prefetcher[Any], host: HostInfo, seeds: Iterable[in
     """Distinct rows of the list, within the budget, no node before its host-resident parent; equal reruns.
 
     The same answer when asked again, and nothing at a smaller budget where there was nothing at a larger one: hosts
-    rely on both to pass over steps.
+    rely on both to pass over steps. From nodes offered one by one the same choice as from a list of them.
     """
     for seed in seeds:
         runs = []
@@ -183,6 +183,18 @@ def check_prefetcher(policy: Prefetcher[Any], host: HostInfo, seeds: Iterable[in
                 assert again == rows, f"{where}; asked again {again}"
                 less = policy.choose(state, nodes, budget_tokens // 2, shape)
                 assert rows or not less, f"{where} at {budget_tokens} tokens, but {less} at half of it"
+                # At this budget no node stands for its leading part, which would be another question.
+                ample = max(budget_tokens, *(n.tokens for n in nodes))
+                for node in nodes:
+                    policy.offer(state, node, nodes.index(node))
+                kept = policy.choose_offered(state, ample, shape)
+                assert (kept is None) == (type(policy).choose_offered is Prefetcher.choose_offered)
+                if kept is not None:
+                    listed = [nodes[r] for r in policy.choose(state, nodes, ample, shape)]
+                    assert kept == listed, f"{where}; of the same nodes offered {kept}, listed {listed}"
+                for node in nodes:
+                    policy.withdraw(state, node.id)
+                assert not policy.choose_offered(state, ample, shape), f"{where}; chosen, though withdrawn"
                 displaceable = policy.displaceable_tokens(state, i * 64)
                 assert isinstance(displaceable, int), f"displaceable_tokens returned {displaceable!r}"
                 assert 0 <= displaceable <= host.capacity_tokens, (

@@ -164,6 +164,12 @@ def check_predictor(policy: Predictor[Any], host: HostInfo, seeds: Iterable[int]
                 assert np.all(got >= 0), f"{where}: a negative probability"
                 assert np.allclose(got.sum(axis=1), 1, atol=1e-4), f"{where}: rows sum to {got.sum(axis=1)}"
                 out.append(got.tobytes())
+                pair = [WorkflowView(i % 5, past[: 1 + i % 3], i * 1000), workflow]
+                batch = policy.forecasts(state, pair)
+                assert len(batch) == 2, f"{where}: {len(batch)} forecasts of a batch of 2"
+                for one, view in zip(batch, pair, strict=True):
+                    alone = policy.forecast(state, view)
+                    assert np.allclose(one, alone, atol=1e-5), f"{where}: in a batch it is another than alone"
                 if i >= 35:
                     policy.workflow_finished(state, workflow)
             runs.append(out)

@@ -4,39 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
-from typing import Literal
+from typing import Any, Literal
 
 from policies._pbkv_access import LEARNED, Inheritance
-from policies._pbkv_score import masked, reuse_weights
+from policies._pbkv_candidates import Candidates, Close, listed
+from policies._pbkv_score import reuse_weights
 from policies.api import BatchShape, Forecast, HostInfo, HostNode, Prefetcher
 from traces.errors import InputError
 
 
 class ValueState:
-    """One-step weights of each agent by active workflow, and who inherits what. Methods mutate.
+    """What hosts have offered, by its value under the newest forecasts. Methods mutate.
 
     capacity_tokens   KV tokens of one replica's HBM
+    close             agents that will hit what some agents read; None: those alone
     """
 
-    __slots__ = ("capacity_tokens", "inheritance", "weights")
+    __slots__ = ("capacity_tokens", "close", "offered")
 
     def __init__(self, host: HostInfo, inheritance: Inheritance | None) -> None:
         self.capacity_tokens = host.capacity_tokens
-        self.inheritance = inheritance
-        self.weights: dict[int, list[int]] = {}
-
-    def value(self, node: HostNode) -> int:
-        """Return Value(c) of equation 1 in fixed point: the expected number of next invocations that read the node."""
-        agents: dict[int, int] = {}
-        for workflow, agent in node.readers:
-            if workflow in self.weights and agent >= 0:
-                agents[workflow] = agents.get(workflow, 0) | 1 << agent
-        close = None if self.inheritance is None else self.inheritance.close
-        return sum(
-            masked(self.weights[workflow], mask if close is None else close(mask))
-            for workflow, mask in agents.items()
-        )
+        self.close: Close | None = None if inheritance is None else inheritance.close
+        self.offered = Candidates({}, self.close)
 
 
 @dataclass(frozen=True)
@@ -68,39 +57,29 @@ class ValuePrefetcher(Prefetcher[ValueState]):
 
     def forecast(self, state: ValueState, forecast: Forecast) -> None:
         """Keep the next step's probabilities. Mutates state."""
-        state.weights[forecast.workflow] = reuse_weights(forecast.probability, 1, 1.0)
+        state.offered.reweigh(forecast.workflow, reuse_weights(forecast.probability, 1, 1.0))
 
     def workflow_finished(self, state: ValueState, workflow: int, now_ns: int) -> None:
         """Its readers count no more. Mutates state."""
-        state.weights.pop(workflow, None)
+        state.offered.reweigh(workflow, None)
+
+    def offer(self, state: ValueState, node: HostNode, order: Any) -> None:
+        """Keep the node in its place. Mutates state."""
+        state.offered.offer(node, order)
+
+    def withdraw(self, state: ValueState, id: int) -> None:
+        """Forget the node. Mutates state."""
+        state.offered.withdraw(id)
+
+    def choose_offered(self, state: ValueState, budget_tokens: int, shape: BatchShape) -> list[HostNode]:
+        """Return nodes by descending value among those whose parent is resident or chosen. Does not mutate."""
+        return state.offered.take(budget_tokens, stop=self.unfitting == "stop", leading=True)
 
     def choose(
         self, state: ValueState, nodes: Sequence[HostNode], budget_tokens: int, shape: BatchShape
     ) -> list[int]:
         """Return rows by descending value among those whose parent is resident or chosen. Does not mutate."""
-        index = {node.id: row for row, node in enumerate(nodes)}
-        below: dict[int, list[int]] = {}
-        ready: list[tuple[int, int]] = []
-        for row, node in enumerate(nodes):
-            parent = node.parent
-            above = -1 if parent is None else index.get(parent.id, -1)
-            if above < 0:
-                ready.append((-state.value(node), row))
-            else:
-                below.setdefault(above, []).append(row)
-        heapify(ready)
-        rows: list[int] = []
-        while ready:
-            value, row = heappop(ready)
-            if value == 0:
-                break
-            tokens = nodes[row].tokens
-            if tokens > budget_tokens:
-                if self.unfitting == "stop":
-                    break
-                continue
-            budget_tokens -= tokens
-            rows.append(row)
-            for child in below.get(row, ()):
-                heappush(ready, (-state.value(nodes[child]), child))
-        return rows
+        rows = {node.id: row for row, node in enumerate(nodes)}
+        known = listed(nodes, state.offered.weights, state.close)
+        taken = known.take(budget_tokens, stop=self.unfitting == "stop", leading=False)
+        return [rows[node.id] for node in taken]

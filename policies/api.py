@@ -155,6 +155,9 @@ class Prefetcher(Policy[S]):
     each candidate (`HostNode.readers`), counts free space and space of retired nodes (`Evictor.retired`), and bounds
     the volume by what the link carries in a step. It takes retired nodes, then active ones up to
     `displaceable_tokens`, in the evictor's order.
+
+    A host either lists all candidates at each call (`choose`), or says what changes (`offer`, `withdraw`) and calls
+    `choose_offered`, whose cost need not grow with the candidates. Both must make the same choice.
     """
 
     family: ClassVar[str] = "prefetchers"
@@ -175,6 +178,25 @@ class Prefetcher(Policy[S]):
         outstanding_tokens: HBM that holds what was prefetched and neither used nor evicted yet.
         """
         return 0
+
+    def offer(self, state: S, node: HostNode, order: Any) -> None:
+        """`node` is a candidate from now on, or its tokens, readers, parent or place changed.
+
+        order: its place among the candidates, any totally ordered value, no two alike: where a list would have it. A
+        parent that is a candidate is offered before its children, and its children again after it. Mutates state.
+        """
+
+    def withdraw(self, state: S, id: int) -> None:
+        """The node of this id is no candidate any more. Mutates state."""
+
+    def choose_offered(self, state: S, budget_tokens: int, shape: BatchShape) -> list[HostNode] | None:
+        """Return what `choose` would of the nodes offered and not withdrawn; None (the default): ask `choose`.
+
+        One thing differs: a node that hangs on no candidate and is longer than `budget_tokens` stands for its leading
+        part of that length, without what is below it; a host that lists cuts it itself. So if anything is chosen at
+        any budget, something is at one block. Does not mutate state.
+        """
+        return None
 
     @abstractmethod
     def choose(self, state: S, nodes: Sequence[HostNode], budget_tokens: int, shape: BatchShape) -> list[int]:
@@ -215,6 +237,10 @@ class Predictor(Policy[S]):
         Row k - 1 is the distribution of the k-th next agent given that the workflow gets that far: END in row k - 1
         means that exactly k - 1 more agents run. Rows are not to be multiplied by survival a second time.
         """
+
+    def forecasts(self, state: S, workflows: Sequence[WorkflowView]) -> list[NDArray[np.float32]]:
+        """Return what `forecast` would of each workflow, in their order; hosts that have several ask once."""
+        return [self.forecast(state, workflow) for workflow in workflows]
 
     def cost_ps(self, profile: Profile, workflows: int) -> int:
         """Return what forecasting `workflows` workflows in one batch takes, in ps.

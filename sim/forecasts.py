@@ -47,7 +47,7 @@ class ForecastStream:
         view = WorkflowView(workflow, tuple(history), env.now // PS_PER_NS, features)
         self._predictor.observe(self._state, view)
         if not self._costs:
-            self._send(view, view.now_ns)
+            self._deliver(Forecast(workflow, view.now_ns, self._predictor.forecast(self._state, view)))
             return
         self._waiting[workflow] = view
         if not self._busy:
@@ -72,16 +72,13 @@ class ForecastStream:
         cost_ps = self._predictor.cost_ps(self._profile, len(batch))
 
         def done(_: simpy.Event) -> None:
-            for view in batch:
-                if view.workflow in self._history:
-                    self._send(view, env.now // PS_PER_NS)
+            alive = [view for view in batch if view.workflow in self._history]
+            forecasts = self._predictor.forecasts(self._state, alive) if alive else []
+            for view, probability in zip(alive, forecasts, strict=True):
+                self._deliver(Forecast(view.workflow, env.now // PS_PER_NS, probability))
             if self._waiting:
                 call_after(env, 0, PRIORITY_PLAN - 1, self._begin)
             else:
                 self._busy = False
 
         call_after(env, cost_ps, PRIORITY_ARRIVAL, done)
-
-    def _send(self, view: WorkflowView, now_ns: int) -> None:
-        probability = self._predictor.forecast(self._state, view)
-        self._deliver(Forecast(view.workflow, now_ns, probability))

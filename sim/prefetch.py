@@ -8,12 +8,12 @@ G.1). A copy holds no block until it arrives; one that finds no room then, or no
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from policies.api import Evictor, Prefetcher
 from policies.views import BatchShape, Forecast, HostInfo
 from sim.clock import PS_PER_NS, PS_PER_S
+from sim.kv.missing import HostRun, Missing
 from sim.kv.radix import Node
 from sim.kv.readers import Readers
 from sim.kv.tiers import HostTier
@@ -23,48 +23,6 @@ if TYPE_CHECKING:
     from sim.engine import Engine
 
 _PREFETCH = CACHE_EVENTS.index("prefetch")
-
-
-@dataclass(eq=False, slots=True)
-class HostRun:
-    """Blocks `[start, end)` of a host node that HBM lacks; a `HostNode` to prefetchers."""
-
-    node: Node
-    parent: HostRun | None
-    start: int
-    end: int
-    segment: int
-    readers: list[tuple[int, int]]
-
-    @property
-    def id(self) -> int:
-        """Number of the host's node."""
-        return self.node.id
-
-    @property
-    def identity(self) -> int:
-        """Number of its content."""
-        return self.node.identity + self.start - self.node.start
-
-    @property
-    def tokens(self) -> int:
-        """KV tokens to copy."""
-        return (self.end - self.start) * self.node.block_tokens
-
-    @property
-    def depth_tokens(self) -> int:
-        """Prefix tokens down to its end."""
-        return self.end * self.node.block_tokens
-
-    @property
-    def created_ns(self) -> int:
-        """When the host got it."""
-        return self.node.created_ns
-
-    @property
-    def last_access_ns(self) -> int:
-        """When the host last stored or loaded it."""
-        return self.node.last_access_ns
 
 
 class Prefetch:
@@ -82,6 +40,8 @@ class Prefetch:
         self._policy = prefetcher
         self._state: Any = prefetcher.new_state(host)
         self._readers = readers
+        self._missing = Missing(engine.tree, tier.tree, readers)
+        self._keeps = type(prefetcher).choose_offered is not Prefetcher.choose_offered
         self._block_bytes = engine.config.block_tokens * engine.profile.kv_bytes_per_token
         self._knows_retired = type(engine.evictor).retired is not Evictor.retired
         self._in_flight = False
@@ -119,20 +79,19 @@ class Prefetch:
         displaceable = self._policy.displaceable_tokens(self._state, outstanding_tokens) // size
         if engine.free_blocks <= 0 and displaceable <= 0 and not self._retired_next():
             return False
-        runs = self._candidates()
-        if not runs:
+        if not self._refresh():
             return False
         budget = self._link_blocks()
-        offered, rows = self._choose(runs, budget, shape)
-        if not rows:
-            return bool(self._choose(runs, 1 << 40, shape)[1])
-        wanted = sum(offered[row].end - offered[row].start for row in rows)
-        room = self._make_room(wanted, displaceable, [offered[row] for row in rows])
+        runs = self._choose(budget, shape)
+        if not runs:
+            return bool(self._choose(1 if self._keeps else 1 << 40, shape))
+        wanted = sum(run.end - run.start for run in runs)
+        room = self._make_room(wanted, displaceable, runs)
         if room < wanted:
-            offered, rows = self._choose(runs, room, shape)
-            if not rows:
+            runs = self._choose(room, shape)
+            if not runs:
                 return room > 0
-        self._copy([offered[row] for row in rows])
+        self._copy(runs)
         return True
 
     def used(self, node: Node) -> None:
@@ -160,57 +119,34 @@ class Prefetch:
 
     # -- what there is to choose from --------------------------------------------------------------------------
 
-    def _candidates(self) -> list[HostRun]:
-        """Return the runs in the host that active workflows have read and HBM lacks, parents first."""
-        device, host = self._engine.tree, self._tier.tree
-        now_ns = self._engine.env.now // PS_PER_NS
-        missing = []
-        for workflow, agent, segment, blocks in self._readers.paths():
-            resident = device.find(segment, blocks)[1]
-            if resident == blocks:
-                continue
-            node, matched = host.find(segment, blocks)
-            if node is not None and resident < matched:
-                host.cut_at(node, matched, now_ns)  # readers are those of whole nodes
-                missing.append((workflow, agent, segment, matched, resident))
-        runs: dict[int, HostRun] = {}
-        for workflow, agent, segment, matched, resident in missing:
-            at = host.find(segment, matched)[0]
-            chain: list[Node] = []
-            while at is not None and at.end > resident:
-                chain.append(at)
-                at = at.parent
-            parent: HostRun | None = None
-            for node in reversed(chain):
-                run = runs.get(node.id)
-                if run is None:
-                    start = max(node.start, resident)
-                    run = runs[node.id] = HostRun(node, parent, start, node.end, node.segment, [])
-                if (workflow, agent) not in run.readers:
-                    run.readers.append((workflow, agent))
-                parent = run
-        return list(runs.values())
+    def _refresh(self) -> int:
+        """Tell the prefetcher what is a candidate now and what no longer is; return how many there are."""
+        gone, changed = self._missing.refresh(self._engine.env.now // PS_PER_NS)
+        if self._keeps:
+            for id in gone:
+                self._policy.withdraw(self._state, id)
+            for run in changed:
+                self._policy.offer(self._state, run, self._missing.order(run.id))
+        return len(self._missing)
 
-    def _choose(self, runs: list[HostRun], blocks: int, shape: BatchShape) -> tuple[list[HostRun], list[int]]:
-        """Return what was offered, runs cut to the budget, and the rows chosen of it."""
+    def _choose(self, blocks: int, shape: BatchShape) -> list[HostRun]:
+        """Return the runs chosen within a budget, the first of them cut to it where it is longer."""
         if blocks <= 0:
-            return [], []
+            return []
+        size, paths = self._engine.config.block_tokens, self._engine.paths
+        if self._keeps:
+            runs = cast("list[HostRun]", self._policy.choose_offered(self._state, blocks * size, shape))
+            return [run.leading(blocks, paths) for run in runs]
         offered: list[HostRun] = []
         whole: set[int] = set()
-        start = self._engine.paths.start
-        for run in runs:
-            if run.parent is not None and run.parent.id not in whole:
-                continue
-            if run.parent is None and run.end - run.start > blocks:
-                end, segment = run.start + blocks, run.segment
-                while segment >= 0 and start[segment] >= end:
-                    segment = self._engine.paths.parent[segment]
-                offered.append(HostRun(run.node, None, run.start, end, segment, run.readers))
-                continue
-            offered.append(run)
-            whole.add(run.id)
-        tokens = blocks * self._engine.config.block_tokens
-        return offered, self._policy.choose(self._state, offered, tokens, shape)
+        for run in self._missing.runs():
+            held = run.end - run.start
+            if run.parent is None and held > blocks:
+                offered.append(run.leading(blocks, paths))
+            elif run.parent is None or run.parent.id in whole:
+                offered.append(run.leading(held, paths))
+                whole.add(run.id)
+        return [offered[row] for row in self._policy.choose(self._state, offered, blocks * size, shape)]
 
     def _link_blocks(self) -> int:
         """Return the blocks an idle link moves during an average decode step, less what it is busy with."""

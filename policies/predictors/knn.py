@@ -121,10 +121,15 @@ class Knn(Predictor[Neighbours]):
             state.add_end(workflow.agents)
 
     def forecast(self, state: Neighbours, workflow: WorkflowView) -> NDArray[np.float32]:
-        """Return float32[horizon, agents + 1]. Does not mutate."""
-        votes = state.vote(workflow.agents, self.neighbours)
-        p: NDArray[np.float64] = (votes + 1 / state.width) / (votes.sum(axis=1, keepdims=True) + 1)
-        return p.astype(np.float32)
+        """Return float32[horizon, agents + 1], read-only. Fills `state.memo`."""
+        context = state.context(workflow.agents, self.window)
+        known = state.memo.get(context)
+        if known is None:
+            votes = state.vote(workflow.agents, self.neighbours)
+            p: NDArray[np.float64] = (votes + 1 / state.width) / (votes.sum(axis=1, keepdims=True) + 1)
+            known = state.memo[context] = p.astype(np.float32)
+            known.flags.writeable = False
+        return known
 
     def cost_ps(self, profile: Profile, workflows: int) -> int:
         """Return what `train --measure` found for the model, in ps; 0 without one."""

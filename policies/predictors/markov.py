@@ -5,6 +5,7 @@ Uses + - * / alone, so that every CPU computes the same forecast.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,14 +67,29 @@ class Markov(Predictor[NgramCounts]):
             state.add_end(workflow.agents)
 
     def forecast(self, state: NgramCounts, workflow: WorkflowView) -> NDArray[np.float32]:
-        """Return float32[horizon, agents + 1]. Does not mutate."""
-        p = np.full((self.horizon, state.width), 1 / state.width)
+        """Return float32[horizon, agents + 1], read-only. Fills `state.memo`."""
+        return self.forecasts(state, [workflow])[0]
+
+    def forecasts(self, state: NgramCounts, workflows: Sequence[WorkflowView]) -> list[NDArray[np.float32]]:
+        """Return the forecasts of a batch; each context among them is computed once. Fills `state.memo`."""
+        memo = state.memo
+        contexts = [state.context(workflow.agents, self.order) for workflow in workflows]
+        fresh = [context for context in dict.fromkeys(contexts) if context not in memo]
+        if fresh:
+            p = self._computed(state, fresh)
+            p.flags.writeable = False
+            memo.update(zip(fresh, p, strict=True))
+        return [memo[context] for context in contexts]
+
+    def _computed(self, state: NgramCounts, contexts: list[tuple[int, ...]]) -> NDArray[np.float32]:
+        """Return float32[contexts, horizon, agents + 1]. A context never seen leaves the shorter one's estimate."""
+        p = np.full((len(contexts), self.horizon, state.width), 1 / state.width)
+        unseen = np.zeros((self.horizon, state.width), dtype=np.int64)
         for length in range(self.order + 1):
-            row = state.row(state.context(workflow.agents, length))
-            if row is None:
-                break  # a longer context was seen even less
-            distinct = (row > 0).sum(axis=1, keepdims=True)
-            total = row.sum(axis=1, keepdims=True) + distinct
+            rows = [state.row(context[self.order - length :]) for context in contexts]
+            row = np.stack([unseen if r is None else r for r in rows])
+            distinct = (row > 0).sum(axis=2, keepdims=True)
+            total = row.sum(axis=2, keepdims=True) + distinct
             p = np.where(total > 0, (row + distinct * p) / np.maximum(total, 1), p)
         return p.astype(np.float32)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -66,7 +67,13 @@ class Noise(Predictor[Any]):
 
     def forecast(self, state: Any, workflow: WorkflowView) -> NDArray[np.float32]:
         """Return float32[K, agents + 1], K as the inner predictor's."""
-        p = state[0].forecast(state[1], workflow)
+        return self._mixed(state[0].forecast(state[1], workflow))
+
+    def forecasts(self, state: Any, workflows: Sequence[WorkflowView]) -> list[NDArray[np.float32]]:
+        """Return the inner predictor's batch, mixed."""
+        return [self._mixed(p) for p in state[0].forecasts(state[1], workflows)]
+
+    def _mixed(self, p: NDArray[np.float32]) -> NDArray[np.float32]:
         agents = p.shape[1] - 1
         uniform = np.zeros_like(p)
         if self.end or agents == 0:

@@ -15,13 +15,15 @@ START = -2  # pads the context before a workflow's first agent; -1 is an agent t
 class NgramCounts:
     """Counts by (step ahead, context). Methods marked so mutate.
 
-    order: longest context. horizon: K. agents: A; outcome A is END.
+    order: longest context. horizon: K. agents: A; outcome A is END. memo: what a predictor has made of these counts,
+    by context; emptied when they change.
     """
 
     def __init__(self, order: int, horizon: int, agents: int) -> None:
         self.order = order
         self.horizon = horizon
         self.width = agents + 1
+        self.memo: dict[tuple[int, ...], NDArray[np.float32]] = {}
         self._rows: dict[tuple[int, ...], NDArray[np.int64]] = {}
 
     def __len__(self) -> int:
@@ -31,10 +33,12 @@ class NgramCounts:
         """Count the last of `agents` as what followed the contexts before it. Mutates; O(horizon * order)."""
         outcome = agents[-1]
         if outcome >= 0:
+            self.memo.clear()
             self._add(agents[:-1], outcome)
 
     def add_end(self, agents: tuple[int, ...]) -> None:
         """Count END after `agents`, a whole workflow. Mutates."""
+        self.memo.clear()
         self._add(agents, self.width - 1)
 
     def add_sequence(self, agents: tuple[int, ...]) -> None:

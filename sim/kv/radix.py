@@ -71,7 +71,8 @@ class RadixCache:
 
     resident_blocks   blocks of all nodes
     protected_blocks  of those, blocks of nodes at or above a pinned node
-    on_remove         called with (node, blocks it ever held) when the last block of a node has left
+    changed           None, or where blocks came, left or were divided since someone emptied it: the first segment of
+                      each such run
     """
 
     def __init__(self, paths: PrefixPaths, evictor: Evictor[Any], state: Any, *, whole_leaves: bool) -> None:
@@ -84,6 +85,7 @@ class RadixCache:
         self._deepest: dict[int, Node] = {}  # segment -> node that holds its deepest resident block
         self._private: dict[int, Node] = {}  # stage -> its private tail
         self._next_id = 0
+        self.changed: set[int] | None = None
 
     @property
     def evictable_blocks(self) -> int:
@@ -120,6 +122,8 @@ class RadixCache:
         )
         self._next_id += 1
         paths, deepest = self.paths, self._deepest
+        if self.changed is not None:
+            self._note(node)
         segment = node.segment
         while segment >= 0 and paths.start[segment] >= block:
             segment = paths.parent[segment]
@@ -195,6 +199,8 @@ class RadixCache:
                 at = paths.parent[at]
         else:
             self._private[stage] = node
+        if self.changed is not None:
+            self._note(node)
         self.resident_blocks += end - start
         self.evictor.insert(self.state, node, access)
         node.refs = 1
@@ -237,6 +243,8 @@ class RadixCache:
 
     def _retract(self, node: Node) -> None:
         """Forget the segments wholly beyond the new end of `node`; move it up to the segment it ends in."""
+        if self.changed is not None:
+            self._note(node)
         segment = node.segment
         paths = self.paths
         while segment >= 0 and paths.start[segment] >= node.end:
@@ -246,6 +254,8 @@ class RadixCache:
 
     def _remove(self, node: Node, now_ns: int) -> None:
         paths, deepest, parent = self.paths, self._deepest, node.parent
+        if self.changed is not None:
+            self._note(node)
         segment = node.segment
         if segment < 0 and self._private.get(node.stage) is node:
             if parent is not None and parent.segment < 0:
@@ -264,6 +274,15 @@ class RadixCache:
             parent.children -= 1
             if parent.children == 0 and parent.refs == 0:
                 self.evictor.release(self.state, parent, now_ns)
+
+    def _note(self, node: Node) -> None:
+        """Mark the segment that the node's first block is in; private nodes are on no path."""
+        assert self.changed is not None
+        segment, start, parent = node.segment, self.paths.start, self.paths.parent
+        if segment >= 0:
+            while start[segment] > node.start:
+                segment = parent[segment]
+            self.changed.add(segment)
 
     def nodes(self) -> list[Node]:
         """Return all resident nodes, for checks. Does not mutate."""
