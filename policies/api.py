@@ -13,7 +13,7 @@ new event breaks nobody.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -27,11 +27,14 @@ from policies.views import (
     Admission,
     BatchShape,
     BatchView,
+    BranchOracle,
     BranchOutcome,
     BranchView,
     CacheNode,
     Candidate,
     Draft,
+    FillOption,
+    FillOutcome,
     Forecast,
     GraphChoice,
     HostInfo,
@@ -41,6 +44,9 @@ from policies.views import (
     ReplicaView,
     RequestView,
     ReuseName,
+    RunningFill,
+    Scope,
+    Slowdown,
     StageView,
     WorkflowView,
 )
@@ -366,21 +372,38 @@ class Gate(Policy[S]):
 
     family: ClassVar[str] = "gates"
 
-    @abstractmethod
-    def open(self, state: S, branch: BranchView, load: LoadView) -> bool:
-        """Action 0: say whether candidates are drafted at this branch. May mutate state (audits)."""
+    # Fields of the controller's config that this gate's system fixes: {"demand": "drop", "priority": "low"}.
+    style: ClassVar[Mapping[str, str]] = {}
 
     @abstractmethod
-    def admit(
-        self, state: S, branch: BranchView, candidates: Sequence[Candidate], load: LoadView
-    ) -> Admission:
+    def open(self, state: S, branch: BranchView, load: LoadView) -> bool:
+        """Action 0: say whether candidates are drafted at this branch. May mutate state (audits, load history)."""
+
+    @abstractmethod
+    def admit(self, state: S, branch: BranchView, options: Sequence[FillOption], load: LoadView) -> Admission:
         """Action 1: choose the candidates to fill now, best first. Does not mutate state."""
+
+    def depth(self, state: S, branch: BranchView) -> int | None:
+        """Return how many cycles of nested branches may run ahead of this entry; None leaves it to the host."""
+        return None
+
+    def revoke(self, state: S, running: Sequence[RunningFill], load: LoadView) -> Sequence[int]:
+        """Return indices of fills to stop now; asked at probes and when canonical work is demanded."""
+        return ()
+
+    def revokes(self) -> bool:
+        """Say whether `revoke` can ever return anything; a host skips the question when not."""
+        return False
 
     def settle(self, state: S, outcome: BranchOutcome) -> None:
         """A branch settled: credit and charge. Mutates state."""
 
     def probe(self, state: S, load: LoadView) -> None:
         """Periodic sample of the load, also while the gate is closed. Mutates state."""
+
+    def probe_period_ns(self) -> int | None:
+        """Return how often this gate wants `probe`, None: never. Hosts may be coarser."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -391,15 +414,23 @@ class CandidateDrafter(Policy[S]):
 
     @abstractmethod
     def propose(self, state: S, branch: BranchView, limit: int) -> Sequence[Candidate]:
-        """Return at most `limit` candidates, rank 0 first."""
+        """Return at most `limit` candidates, rank 0 first; distinct in (outcome, arguments). May mutate state."""
 
-    def observe(self, state: S, branch: BranchView, chosen: int) -> None:
-        """The branch resolved to `chosen`. Mutates state."""
+    def cost_ns(self, state: S, branch: BranchView, limit: int) -> int | None:
+        """Return what `propose` takes where it would really run, in ns; None: what the trace says."""
+        return None
+
+    def observe(self, state: S, branch: BranchView, outcome: int, arguments: int) -> None:
+        """The branch resolved. Mutates state."""
 
 
 @dataclass(frozen=True)
 class ReusePolicy(Policy[S]):
-    """Names finished subgraphs and says what may be served from them."""
+    """Names finished subgraphs: what may be served from them, and how many are kept.
+
+    The store itself, its freshness and its invalidation are the host's (`policies/reuse_index.py`): no policy can
+    weaken them.
+    """
 
     family: ClassVar[str] = "reuse"
 
@@ -411,11 +442,13 @@ class ReusePolicy(Policy[S]):
     def names(self, state: S, stage: StageView) -> Sequence[ReuseName]:
         """Return the names under which this stage's result could already exist, outermost subgraph first."""
 
-    def store(self, state: S, stage: StageView, name: ReuseName) -> None:
-        """A result under `name` exists now. Mutates state."""
+    def limits(self) -> tuple[int, str]:
+        """Return (most records kept, 0 for any number; which goes first: "lru", "lfu" or "fifo")."""
+        return 0, "lru"
 
-    def invalidate(self, state: S, key: int, version: int) -> None:
-        """A write changed what read-sets name `key`. Mutates state."""
+    def prefilled(self, state: S, stage: StageView, name: ReuseName) -> bool:
+        """Say whether the result under `name` was made before the run, offline. Does not mutate state."""
+        return False
 
 
 FAMILIES: dict[str, type[Policy[Any]]] = {
@@ -433,8 +466,44 @@ OPTION: dict[str, str] = {
 }  # fmt: skip
 
 __all__ = [
-    "FAMILIES", "OPTION", "Access", "Admission", "BatchShape", "BatchView", "BranchOutcome", "BranchView", "Bucketer",
-    "Budget", "CacheNode", "Candidate", "CandidateDrafter", "Draft", "Drafter", "Evictor", "Forecast", "Gate",
-    "GraphChoice", "HostInfo", "HostNode", "LoadView", "Policy", "Predictor", "Prefetcher", "Profile", "Proposals",
-    "ReplicaView", "RequestView", "ReuseName", "ReusePolicy", "Router", "StageView", "WorkflowView",
+    "FAMILIES",
+    "OPTION",
+    "Access",
+    "Admission",
+    "BatchShape",
+    "BatchView",
+    "BranchOracle",
+    "BranchOutcome",
+    "BranchView",
+    "Bucketer",
+    "Budget",
+    "CacheNode",
+    "Candidate",
+    "CandidateDrafter",
+    "Draft",
+    "Drafter",
+    "Evictor",
+    "FillOption",
+    "FillOutcome",
+    "Forecast",
+    "Gate",
+    "GraphChoice",
+    "HostInfo",
+    "HostNode",
+    "LoadView",
+    "Policy",
+    "Predictor",
+    "Prefetcher",
+    "Profile",
+    "Proposals",
+    "ReplicaView",
+    "RequestView",
+    "ReuseName",
+    "ReusePolicy",
+    "Router",
+    "RunningFill",
+    "Scope",
+    "Slowdown",
+    "StageView",
+    "WorkflowView",
 ]  # fmt: skip

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from policies import _laws_engine, _laws_workflow
+from policies import _laws_branching, _laws_engine, _laws_workflow
 from policies._laws_evictors import check_evictor
 from policies._toy_tree import ToyOracle
 from policies.api import FAMILIES, HostInfo, Policy
@@ -26,9 +26,9 @@ _CHECKS: dict[str, Callable[[Any, HostInfo, Iterable[int]], None]] = {
     "bucketers": _laws_engine.check_bucketer,
     "prefetchers": _laws_engine.check_prefetcher,
     "routers": _laws_workflow.check_router,
-    "gates": _laws_workflow.check_gate,
-    "candidates": _laws_workflow.check_candidates,
-    "reuse": _laws_workflow.check_reuse,
+    "gates": _laws_branching.check_gate,
+    "candidates": _laws_branching.check_candidates,
+    "reuse": _laws_branching.check_reuse,
     "predictors": _laws_workflow.check_predictor,
 }
 
@@ -45,7 +45,9 @@ def check(policy: Policy[Any], seeds: Iterable[int] = range(3)) -> None:
         before, shared = _fields(policy), _class_values(policy)
         host = toy_host()
         if policy.needs:
-            host = dataclasses.replace(host, oracle=ToyOracle(0, 100))
+            host = dataclasses.replace(
+                host, oracle=ToyOracle(0, 100), branch_oracle=_laws_branching.ToyBranchOracle()
+            )
         _check_states(policy, host)
         _CHECKS[policy.family](policy, host, list(seeds))
         assert _fields(policy) == before, "a method changed a field of the policy"

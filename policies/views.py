@@ -1,9 +1,10 @@
 """The read-only views a policy may see. None of them reaches the truth (future lengths, acceptance, outcomes);
-`HostInfo.oracle` is None unless the policy declares `needs = {"oracle"}` (architecture law 4).
+the oracles of `HostInfo` are None unless the policy declares `needs = {"oracle"}` (architecture law 4).
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -100,12 +101,56 @@ class Oracle(Protocol):
         ...
 
 
+class BranchOracle(Protocol):
+    """What a candidate drafter or gate with `needs = {"oracle"}` may ask. Offline references only."""
+
+    def choice(self, branch: BranchView) -> tuple[int, int]:
+        """Return the (outcome, arguments) that this branch entry will resolve to."""
+        ...
+
+
+@dataclass(frozen=True)
+class Slowdown:
+    """How much slower canonical requests run beside fills, probed on the engine before the run.
+
+    fills            fills resident on one replica, ascending from 0
+    context_tokens   KV tokens of each fill, ascending
+    ratio            float[len(fills)][len(context_tokens)]: canonical latency over that without fills; row 0 is 1
+    """
+
+    fills: tuple[int, ...]
+    context_tokens: tuple[int, ...]
+    ratio: tuple[tuple[float, ...], ...]
+
+    def at(self, fills: float, fill_kv_tokens: float) -> float:
+        """Return the ratio for `fills` fills that hold `fill_kv_tokens` together; bilinear, last slope beyond."""
+        if fills <= 0:
+            return 1.0
+        each = fill_kv_tokens / fills
+        i, u = _place(self.fills, fills)
+        j, v = _place(self.context_tokens, each)
+        low, high = self.ratio[i], self.ratio[min(i + 1, len(self.ratio) - 1)]
+        k = min(j + 1, len(low) - 1)
+        a = low[j] + (low[k] - low[j]) * v
+        b = high[j] + (high[k] - high[j]) * v
+        return max(a + (b - a) * u, 1.0)
+
+
+def _place(knots: tuple[int, ...], x: float) -> tuple[int, float]:
+    """Return the index of the interval that x lies in and how far, above 1 beyond the last knot."""
+    if len(knots) == 1:
+        return 0, 0.0
+    i = min(max(bisect_right(knots, x) - 1, 0), len(knots) - 2)
+    return i, max((x - knots[i]) / (knots[i + 1] - knots[i]), 0.0)
+
+
 @dataclass(frozen=True)
 class HostInfo:
     """What a host tells a policy once, when it asks for a state.
 
     capacity_tokens   KV tokens one replica can hold
     agents            agent names; Access.agent indexes them
+    slowdown          what fills cost canonical requests, None where nobody probed
     """
 
     profile: Profile
@@ -118,6 +163,8 @@ class HostInfo:
     agents: tuple[str, ...] = ()
     seed: int = 0
     oracle: Oracle | None = None
+    slowdown: Slowdown | None = None
+    branch_oracle: BranchOracle | None = None
 
     def draw(self, purpose: str, *ids: int) -> float:
         """Return a uniform float in [0, 1) that depends on the run's seed, the purpose and the ids alone."""
@@ -219,18 +266,32 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class LoadView:
-    """V_t of DynBranch section 3: fills in flight, their KV tokens, canonical load in [0, 1]."""
+    """V_t of DynBranch section 3.4: fills in flight, their reserved KV tokens, canonical load in [0, 1].
+
+    fills, fill_kv_tokens   admitted and not ended, over all replicas, and the KV tokens reserved for them
+    fills_max, fill_kv_tokens_max   the reservation budget
+    canonical_seqs          canonical requests running or waiting, over all replicas
+    """
 
     now_ns: int
     fills: int
     fill_kv_tokens: int
     fill_kv_tokens_max: int
     canonical_load: float
+    fills_max: int = 8
+    canonical_seqs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class BranchView:
-    """A branch entry before it resolves. `coordinate` is its stable identity in the workflow's template."""
+    """A branch entry before it resolves. `coordinate` is its stable identity in the workflow's template.
+
+    history          outcomes of the workflow's earlier branches, oldest first
+    menu             outcomes of the options that the template or the context names; empty: an open space unseen
+    menu_arguments   arguments each option would be taken with, in the menu's order; empty: none matter
+    scores           float per option for each kind of ranker whose scores were computed where the text is;
+                     negative or NaN: that ranker cannot propose the option
+    """
 
     workflow: int
     stage: int
@@ -239,6 +300,9 @@ class BranchView:
     opened_ns: int
     history: tuple[int, ...] = ()
     menu: tuple[int, ...] = ()
+    menu_arguments: tuple[int, ...] = ()
+    scores: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    open_space: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,31 +316,128 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
+class FillOption:
+    """A candidate with what filling it would take, as a gate sees it.
+
+    key             template of the first stage of its path: what estimates are learned under
+    stages          stages that would run early
+    kv_tokens       KV tokens to reserve; 0 when no engine is involved
+    prompt_tokens   prompt of its first LLM stage
+    exec_ns         what its stages took on average so far, 0 where one was never seen
+    """
+
+    candidate: Candidate
+    key: int
+    stages: int
+    kv_tokens: int
+    prompt_tokens: int = 0
+    exec_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Admission:
-    """Which candidates are filled now, best first (indices into the candidates given)."""
+    """Which candidates are filled now, best first (indices into the options given); `audits` of them on trial."""
 
     rows: tuple[int, ...]
-    holds_until_ns: int | None = None
+    audits: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunningFill:
+    """A fill in flight, as a gate that revokes sees it."""
+
+    branch: BranchView
+    candidate: Candidate
+    launched_ns: int
+    kv_tokens: int
+    resolved: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FillOutcome:
+    """How one fill ended. Times in ns.
+
+    end          promoted (at least one stage), or why not: unselected, wrong argument, late, stale, served (finished
+                 work served its demand first), revoked, failed, parent, closed
+    selected     its choice was taken, whatever the arguments
+    promoted     stages promoted, of `stages` that ran or would have
+    exec_ns      from launch to the end of its last finished stage (or to its end, when cancelled)
+    engine_ns    residence in engines; `wasted_ns` of it went into stages that were not promoted
+    saved_ns     execution of promoted stages less the wait for them (`stalled_ns`)
+    load         what the gate saw when it admitted the fill
+    """
+
+    option: FillOption
+    end: str
+    selected: bool
+    promoted: int
+    stages: int
+    exec_ns: int
+    engine_ns: int
+    wasted_ns: int
+    saved_ns: int
+    stalled_ns: int
+    load: LoadView
+    audit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class BranchOutcome:
-    """How a branch settled: the winner, which fills were issued and used, and what they cost and saved in ns."""
+    """How a branch settled: the real outcome, every fill's end, and what it cost and saved in ns.
+
+    opened       Action 0 said yes
+    load         what the gate saw at the opening
+    window_ns    from the opening to the resolution, -1 when it never resolved
+    """
 
     branch: BranchView
     chosen: int
     opened: bool
-    filled: tuple[Candidate, ...]
-    promoted: tuple[int, ...]
+    candidates: tuple[Candidate, ...]
+    fills: tuple[FillOutcome, ...]
     setup_ns: int
     saved_ns: int
     wasted_ns: int
     stalled_ns: int
+    window_ns: int
+    load: LoadView
+    arguments: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A part of a workflow that begins with a stage and could be served whole.
+
+    kind          "subgraph" (a nested interval of the template) or "request" (the whole workflow)
+    fingerprint   of its template
+    inputs        hash of the realised values that enter it from outside
+    parameters    model and execution parameters of its stages
+    stages        how many canonical stages it covers, the beginning one included
+    span          how many stage numbers it spans, stages of options that were not taken included; 0: `stages`
+    keys          resources its stages read, where that is known beforehand
+    nll           negative log-likelihood of the request under an aligned model, None where nobody computed it
+    """
+
+    kind: str
+    fingerprint: int
+    inputs: int
+    parameters: int
+    stages: int
+    keys: tuple[int, ...] = ()
+    nll: float | None = None
+    span: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class StageView:
-    """A stage as the reuse index sees it: fingerprint of its template and of its realised rendered input."""
+    """A stage as the reuse index sees it: fingerprint of its template and of its realised rendered input.
+
+    parameters     model and execution parameters
+    read_set       (resource key, version) that it reads, at the versions of the moment
+    scopes         parts that begin with it, outermost first; none that holds a mutating or sampling stage
+    prefix_input   hash of all inputs rendered in its workflow up to and including this one, 0 when unknown
+    reusable       False for a mutating or sampling stage: its result serves nobody else
+    """
 
     workflow: int
     stage: int
@@ -285,14 +446,18 @@ class StageView:
     rendered_input: int
     parameters: int = 0
     read_set: tuple[tuple[int, int], ...] = ()
+    scopes: tuple[Scope, ...] = ()
+    prefix_input: int = 0
+    reusable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class ReuseName:
-    """Name of a finished subgraph: equal names promise equal outputs."""
+    """Name of a finished subgraph: equal names promise equal outputs. `stages`: how many stages it covers."""
 
     scope: str
     value: int
+    stages: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,10 +80,7 @@ class Cluster:
     def stage_finished(self, stage: int) -> None:
         """The request of `stage` ended well: its result exists under its names."""
         if self._reuses:
-            view = self._stage_view(stage)
-            for name in self._reuse.names(self._reuse_state, view):
-                self._reuse.store(self._reuse_state, view, name)
-                self._results.add(name)
+            self._results.update(self._reuse.names(self._reuse_state, self._stage_view(stage)))
 
     def _stage_view(self, stage: int) -> StageView:
         agent = self._agent[stage]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from policies.api import Admission, BranchView, Candidate, Gate, HostInfo, LoadView
+from policies.api import Admission, BranchView, FillOption, Gate, HostInfo, LoadView
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Never(Gate[None]):
         return False
 
     def admit(
-        self, state: None, branch: BranchView, candidates: Sequence[Candidate], load: LoadView
+        self, state: None, branch: BranchView, options: Sequence[FillOption], load: LoadView
     ) -> Admission:
         """Fill nothing."""
         return Admission(rows=())
