@@ -174,6 +174,10 @@ class Flow:
         ]
         self._branches.subgraph(first, last, fingerprint=joined(identity("subgraph"), *shape))
 
+    def whole(self) -> None:
+        """Make all stages so far a unit."""
+        self.subgraph(min(self._static), max(self._static))
+
     def end(self) -> None:
         """Add the paths that were not taken, and hand the branches to the builder."""
         for decision in self._decisions:  # grows while options below options are made
