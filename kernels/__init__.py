@@ -1,1 +1,1 @@
-"""Triton plan-buffer kernels and graph strategies. The rooms are empty until they are built."""
+"""Triton kernels of a decode step whose shape is read from a plan on the device, so that one CUDA graph serves many."""
