@@ -1,5 +1,12 @@
-"""Modules that need an extra which is not installed are not searched for doctests."""
+"""Modules that need an extra which is not installed are not searched; Triton's kernels are interpreted."""
 
+import os
 from importlib.util import find_spec
 
+_has_kernels = all(find_spec(name) for name in ("torch", "triton"))
+if _has_kernels:
+    # Read when a kernel is decorated, hence before any is imported. What must be compiled runs in a process of its own.
+    os.environ["TRITON_INTERPRET"] = "1"
+
 collect_ignore = [] if find_spec("torch") else ["policies/predictors/_torch_fit.py"]
+collect_ignore_glob = [] if _has_kernels else ["kernels/*", "tests/kernels/*"]

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_MENDED = "foreserve_mended"
+# What was there before the mend, by name; empty while nothing is mended.
+ORIGINALS: dict[str, Any] = {}
 
 
 def wanted() -> bool:
@@ -43,11 +44,12 @@ def mend() -> None:
     import triton.language as tl
     from triton.runtime import interpreter
 
-    if getattr(interpreter, _MENDED, False):
+    if ORIGINALS:
         return
     builder: Any = interpreter.InterpreterBuilder
     handle = interpreter.TensorHandle
     dot, cast, patch_tensor = builder.create_dot, builder.cast_impl, interpreter._patch_lang_tensor
+    ORIGINALS.update(create_dot=dot, cast_impl=cast, _patch_lang_tensor=patch_tensor)
 
     def widened(x: Any) -> Any:
         return handle(widen(x.data), tl.float32) if x.dtype.scalar == tl.bfloat16 else x
@@ -69,4 +71,3 @@ def mend() -> None:
 
     builder.create_dot, builder.cast_impl = create_dot, cast_impl
     interpreter._patch_lang_tensor = patch_lang_tensor
-    setattr(interpreter, _MENDED, True)

@@ -92,11 +92,17 @@ class StepConfig:
 
 @dataclass(frozen=True)
 class Spec:
-    """One tensor of an op. shape: numbers a dimension; role: "in", "out" or "inout"."""
+    """One tensor of an op.
+
+    shape   numbers a dimension
+    role    "in", "out" or "inout"
+    rows    the dimension that counts the step's rows, those past the plan's M are never written; None for none
+    """
 
     shape: tuple[int, ...]
     dtype: torch.dtype
     role: str = "in"
+    rows: int | None = None
 
 
 @dataclass(frozen=True)

@@ -38,9 +38,9 @@ def _table(config: StepConfig) -> dict[str, Spec]:
     rows, tiles = config.bounds.rows, column_tiles(config)
     return {
         "plan": plan_spec(config),
-        "best": Spec((tiles, rows), torch.float32),
-        "where": Spec((tiles, rows), torch.int32),
-        "tokens": Spec((rows,), torch.int32, "out"),
+        "best": Spec((tiles, rows), torch.float32, rows=1),
+        "where": Spec((tiles, rows), torch.int32, rows=1),
+        "tokens": Spec((rows,), torch.int32, "out", rows=0),
     }
 
 

@@ -122,13 +122,13 @@ def _table(config: StepConfig) -> dict[str, Spec]:
     cache = Spec((config.slots, shape.kv_heads, shape.head_dim), config.dtype)
     return {
         "plan": plan_spec(config),
-        "q": Spec((rows, shape.heads, shape.head_dim), config.dtype),
+        "q": Spec((rows, shape.heads, shape.head_dim), config.dtype, rows=0),
         "k_cache": cache,
         "v_cache": cache,
         "contexts": Spec((batch,), torch.int32),
         "tables": Spec((batch, config.blocks), torch.int32),
-        "part_out": Spec((parts, rows, shape.heads, shape.head_dim), torch.float32, "out"),
-        "part_weight": Spec((parts, rows, shape.heads), torch.float32, "out"),
+        "part_out": Spec((parts, rows, shape.heads, shape.head_dim), torch.float32, "out", rows=1),
+        "part_weight": Spec((parts, rows, shape.heads), torch.float32, "out", rows=1),
     }
 
 

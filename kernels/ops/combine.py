@@ -58,10 +58,10 @@ def _table(config: StepConfig) -> dict[str, Spec]:
     parts = config.tile("attention", TILES).split
     return {
         "plan": plan_spec(config),
-        "part_out": Spec((parts, rows, shape.heads, shape.head_dim), torch.float32),
-        "part_weight": Spec((parts, rows, shape.heads), torch.float32),
+        "part_out": Spec((parts, rows, shape.heads, shape.head_dim), torch.float32, rows=1),
+        "part_weight": Spec((parts, rows, shape.heads), torch.float32, rows=1),
         "contexts": Spec((config.bounds.batch,), torch.int32),
-        "joined": Spec((rows, shape.heads, shape.head_dim), config.dtype, "out"),
+        "joined": Spec((rows, shape.heads, shape.head_dim), config.dtype, "out", rows=0),
     }
 
 
@@ -71,14 +71,19 @@ def _plan(config: StepConfig, captured: Bounds) -> Launch:
     return Launch("combine", combine_kernel, (captured.rows, config.shape.heads), constants, warps=1)
 
 
-def _reference(config: StepConfig, plan: Plan, t: Tensors) -> dict[str, torch.Tensor]:
+def written_parts(config: StepConfig, plan: Plan, contexts: torch.Tensor) -> torch.Tensor:
+    """Return bool[parts, rows]: which parts of each row's context hold keys."""
     tiles = config.tile("attention", TILES)
     sequence, _ = places(plan)
     drafts = torch.bincount(sequence, minlength=plan.batch)
-    total = t["contexts"].long()[sequence] + drafts[sequence]
+    total = contexts.long()[sequence] + drafts[sequence]
     blocks = (total + tiles.block_n - 1) // tiles.block_n
     width = (blocks + tiles.split - 1) // tiles.split * tiles.block_n
-    written = torch.arange(tiles.split)[:, None] * width[None, :] < total[None, :]
+    return torch.arange(tiles.split)[:, None] * width[None, :] < total[None, :]
+
+
+def _reference(config: StepConfig, plan: Plan, t: Tensors) -> dict[str, torch.Tensor]:
+    written = written_parts(config, plan, t["contexts"])
     weight = torch.where(written[..., None], t["part_weight"][:, : plan.rows], -torch.inf)
     out = torch.where(written[..., None, None], t["part_out"][:, : plan.rows], 0.0)
     share = torch.exp2(weight - weight.max(dim=0, keepdim=True).values)

@@ -36,9 +36,9 @@ def _table(config: StepConfig) -> dict[str, Spec]:
     hidden, rows = config.shape.hidden, config.bounds.rows
     return {
         "plan": plan_spec(config),
-        "tokens": Spec((rows,), torch.int32),
+        "tokens": Spec((rows,), torch.int32, rows=0),
         "embedding": Spec((config.shape.vocab, hidden), config.dtype),
-        "residual": Spec((rows, hidden), torch.float32, "out"),
+        "residual": Spec((rows, hidden), torch.float32, "out", rows=0),
     }
 
 

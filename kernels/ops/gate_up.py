@@ -124,9 +124,9 @@ def _table(config: StepConfig) -> dict[str, Spec]:
     rows, shape = config.bounds.rows, config.shape
     return {
         "plan": plan_spec(config),
-        "x": Spec((rows, shape.hidden), config.dtype),
+        "x": Spec((rows, shape.hidden), config.dtype, rows=0),
         "w": Spec((2 * shape.intermediate, shape.hidden), config.dtype),
-        "activated": Spec((rows, shape.intermediate), config.dtype, "out"),
+        "activated": Spec((rows, shape.intermediate), config.dtype, "out", rows=0),
     }
 
 

@@ -191,9 +191,9 @@ def _table(config: StepConfig, *, name: str, k: str, n: str, own: Tiles) -> dict
     rows, inner, columns = config.bounds.rows, getattr(config.shape, k), getattr(config.shape, n)
     return {
         "plan": plan_spec(config),
-        "x": Spec((rows, inner), config.dtype),
+        "x": Spec((rows, inner), config.dtype, rows=0),
         "w": Spec((columns, inner), config.dtype),
-        "parts": Spec((config.tile(name, own).split, rows, columns), torch.float32, "out"),
+        "parts": Spec((config.tile(name, own).split, rows, columns), torch.float32, "out", rows=1),
     }
 
 

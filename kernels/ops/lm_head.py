@@ -114,10 +114,10 @@ def _table(config: StepConfig) -> dict[str, Spec]:
     rows, shape, tiles = config.bounds.rows, config.shape, column_tiles(config)
     return {
         "plan": plan_spec(config),
-        "x": Spec((rows, shape.hidden), config.dtype),
+        "x": Spec((rows, shape.hidden), config.dtype, rows=0),
         "w": Spec((shape.vocab, shape.hidden), config.dtype),
-        "best": Spec((tiles, rows), torch.float32, "out"),
-        "where": Spec((tiles, rows), torch.int32, "out"),
+        "best": Spec((tiles, rows), torch.float32, "out", rows=1),
+        "where": Spec((tiles, rows), torch.int32, "out", rows=1),
     }
 
 

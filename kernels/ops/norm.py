@@ -52,10 +52,10 @@ def _table(config: StepConfig, parts: int) -> dict[str, Spec]:
     hidden, rows = config.shape.hidden, config.bounds.rows
     return {
         "plan": plan_spec(config),
-        "residual": Spec((rows, hidden), torch.float32, "inout" if parts else "in"),
-        "parts": Spec((max(parts, 1), rows, hidden), torch.float32),
+        "residual": Spec((rows, hidden), torch.float32, "inout" if parts else "in", rows=0),
+        "parts": Spec((max(parts, 1), rows, hidden), torch.float32, rows=1),
         "weight": Spec((hidden,), config.dtype),
-        "normed": Spec((rows, hidden), config.dtype, "out"),
+        "normed": Spec((rows, hidden), config.dtype, "out", rows=0),
     }
 
 

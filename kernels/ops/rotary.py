@@ -102,12 +102,12 @@ def _table(config: StepConfig) -> dict[str, Spec]:
     cache = Spec((config.slots, shape.kv_heads, shape.head_dim), config.dtype, "inout")
     return {
         "plan": plan_spec(config),
-        "parts": Spec((config.tile("qkv", QKV_TILES).split, rows, shape.qkv), torch.float32),
+        "parts": Spec((config.tile("qkv", QKV_TILES).split, rows, shape.qkv), torch.float32, rows=1),
         "bias": Spec((shape.qkv,), config.dtype),
         "turns": Spec((config.bounds.context, shape.head_dim), torch.float32),
         "contexts": Spec((batch,), torch.int32),
         "tables": Spec((batch, config.blocks), torch.int32),
-        "q": Spec((rows, shape.heads, shape.head_dim), config.dtype, "out"),
+        "q": Spec((rows, shape.heads, shape.head_dim), config.dtype, "out", rows=0),
         "k_cache": cache,
         "v_cache": cache,
     }
