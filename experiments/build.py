@@ -17,7 +17,7 @@ from experiments.plan import Arm, Plan
 from experiments.plan_notes import plan_notes
 from experiments.policyspec import Choice, written
 from experiments.settings import Settings, as_dict, changed
-from policies.api import OPTION, Policy
+from policies.api import OPTION, Drafter, Policy
 from policies.costs import Profile
 from traces.errors import InputError
 from traces.schema import Workload
@@ -183,9 +183,8 @@ def _job(
     draw: int | None = None,
 ) -> Job:
     config = point.settings.sim(seed)
-    run = identity.run_id(
-        config, combination.policies, point.workload_digest, point.profile_digest, point.kv_blocks
-    )
+    blocks, blocks_source = _kv_beside(point, combination)
+    run = identity.run_id(config, combination.policies, point.workload_digest, point.profile_digest, blocks)
     chosen = as_dict(replace(point.settings, seeds=(seed,)))
     for name in ("name", "seeds", "profile_draws", "slo"):
         del chosen[name]
@@ -195,7 +194,7 @@ def _job(
         "policies": arm.policies,
         "workload": {"name": Path(point.ref.name).name, "digest": point.workload_digest},
         "profile": _profile(point) | ({} if draw is None else {"draw": draw}),
-        "kv": {"blocks": point.kv_blocks, "source": point.kv_source},
+        "kv": {"blocks": blocks, "source": blocks_source},
         "overrides": list(words),
         "versions": identity.versions(),
         "sources": identity.sources_digest(),
@@ -210,10 +209,23 @@ def _job(
         workload=point.ref,
         workload_digest=point.workload_digest,
         profile=point.profile,
-        kv_blocks=point.kv_blocks,
+        kv_blocks=blocks,
         store=Path(point.settings.store).resolve(),
         manifest=manifest,
     )
+
+
+def _kv_beside(point: Point, combination: Combination) -> tuple[int, str]:
+    """Return KV blocks and where their number is from: a draft model takes memory from the pool."""
+    drafter = combination.policies["drafters"]
+    assert isinstance(drafter, Drafter)
+    weights, kv_bytes = drafter.memory_bytes(point.profile)
+    if not (weights or kv_bytes):
+        return point.kv_blocks, point.kv_source
+    from calibration.memory import Beside, kv_blocks
+
+    capacity = kv_blocks(point.profile, point.settings.engine, Beside(weights, kv_bytes))
+    return capacity.blocks, capacity.source_text
 
 
 def _workload(ref: WorkloadRef, block_tokens: int) -> dict[str, Any]:

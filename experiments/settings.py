@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from experiments import typed
-from sim.config import EngineConfig, FaultConfig, HostTierConfig, LoadConfig, SimConfig
+from sim.config import (
+    AcceptConfig,
+    EngineConfig,
+    FaultConfig,
+    HostTierConfig,
+    LoadConfig,
+    SimConfig,
+    VerifyConfig,
+)
 from traces.errors import InputError, nearest
 
 EXECUTORS = ("local", "ray", "slurm")
@@ -90,6 +98,8 @@ class Settings:
     engine: EngineConfig = field(default_factory=EngineConfig)
     host_tier: HostTierConfig = field(default_factory=HostTierConfig)
     load: LoadConfig = field(default_factory=LoadConfig)
+    accept: AcceptConfig = field(default_factory=AcceptConfig)
+    verify: VerifyConfig = field(default_factory=VerifyConfig)
     fault: FaultConfig = field(default_factory=FaultConfig)
     slo: SloConfig = field(default_factory=SloConfig)
     executor: ExecutorConfig = field(default_factory=ExecutorConfig)
@@ -116,6 +126,8 @@ class Settings:
             engine=self.engine,
             host_tier=self.host_tier,
             load=self.load,
+            accept=self.accept,
+            verify=self.verify,
             fault=self.fault,
             replicas=self.replicas,
             seed=seed,

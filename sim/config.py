@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from policies.costs import VERIFY_REGIMES
 from traces.errors import InputError, nearest
 
 PREFIX_CACHES = ("radix", "block_hash", "none")
@@ -21,6 +22,8 @@ class EngineConfig:
     num_gpu_blocks          KV blocks of `block_tokens`; None: computed from gpu_memory_utilization
     watermark_blocks_ratio  share of blocks that admission leaves free
     max_model_len           None: the profile's
+    async_scheduling        the next step is scheduled while one runs, which hides the host's time a sequence; not with
+                            a drafter on the CPU, which waits for the tokens
     fast_forward            False executes every step as its own event (same log, slower)
     """
 
@@ -33,6 +36,7 @@ class EngineConfig:
     prefix_cache: str = "block_hash"
     queue: str = "fcfs"
     watermark_blocks_ratio: float = 0.0
+    async_scheduling: bool = False
     fast_forward: bool = True
 
     def __post_init__(self) -> None:
@@ -114,16 +118,38 @@ class LoadConfig:
 
 @dataclass(frozen=True)
 class AcceptConfig:
-    """Acceptance of drafted tokens where the trace holds no output token ids.
+    """Acceptance of drafted tokens where no recorded token can decide it: the trace holds no output ids, or the
+    drafter's tokens are known to its model only.
 
-    rate    probability that a drafted token is accepted, independent over positions (an assumption, and said
-            so in the report); traces with ids ignore it: they are replayed
+    rate             probability that a drafted token is accepted, given that those before it in the draft were
+    positions        the same by place in the draft (first, second, ...; the last one repeated); replaces `rate`. A
+                     drafter that states its own probabilities replaces both
+    autocorrelation  correlation of the luck of neighbouring output tokens: easy stretches follow one another
     """
 
     rate: float = 0.0
+    positions: tuple[float, ...] = ()
+    autocorrelation: float = 0.0
 
     def __post_init__(self) -> None:
-        _between(self, "accept", rate=(0.0, 1.0))
+        _between(self, "accept", rate=(0.0, 1.0), autocorrelation=(0.0, 0.99))
+        for p in self.positions:
+            if not 0 <= p <= 1:
+                raise InputError(f"accept.positions={list(self.positions)}: expected numbers from 0 to 1")
+
+
+@dataclass(frozen=True)
+class VerifyConfig:
+    """How a step that verifies drafts is priced.
+
+    attention    packed (KV is read once while the queries of a KV head fit a tile), prefill (grows with each query),
+                 or profile: the regime that the profile names. Which one an engine gets is known only once measured
+    """
+
+    attention: str = "profile"
+
+    def __post_init__(self) -> None:
+        _one_of(self, "verify", attention=("profile", *VERIFY_REGIMES))
 
 
 @dataclass(frozen=True)
@@ -147,6 +173,7 @@ class SimConfig:
     host_tier: HostTierConfig = field(default_factory=HostTierConfig)
     load: LoadConfig = field(default_factory=LoadConfig)
     accept: AcceptConfig = field(default_factory=AcceptConfig)
+    verify: VerifyConfig = field(default_factory=VerifyConfig)
     fault: FaultConfig = field(default_factory=FaultConfig)
     replicas: int = 1
     seed: int = 0

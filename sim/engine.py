@@ -31,10 +31,11 @@ from sim.prefetch import Prefetch
 from sim.pricing import StepPrices
 from sim.request import Request
 from sim.rows import RequestRows
-from sim.speculate import Speculator
+from sim.speculate import Drafted, Speculator
 from sim.stretch import Stretch
 from traces.tables import CACHE_EVENTS
 
+_NO_DRAFT = Drafted()
 _LOAD_BACK = CACHE_EVENTS.index("load_back")
 
 
@@ -92,7 +93,8 @@ class Engine:
         kind = type(evictor)
         steady = kind.next_deadline is Evictor.next_deadline and kind.shrink is Evictor.shrink
         steady = steady and (oracle is None or lone)  # other replicas change what an oracle says
-        self._bulk_evict = not self.memory.radix and steady and host_tier is None
+        # Drafts take blocks at the start of a step of their own.
+        self._bulk_evict = not self.memory.radix and steady and host_tier is None and speculator is None
         self.prefetch: Prefetch | None = None
         self.readers: Readers | None = None
         if host_tier is not None and self.memory.caching:
@@ -105,7 +107,9 @@ class Engine:
                 self.prefetch = self.memory.prefetch = Prefetch(
                     self, host_tier, prefetcher, host, self.readers
                 )
-        self._prices = StepPrices(profile, self._max_tokens, bucketer, host)
+        ahead = config.async_scheduling and not (speculator is not None and speculator.on_cpu)
+        self._prices = StepPrices(profile, self._max_tokens, bucketer, host, scheduled_ahead=ahead)
+        self.memory.drops_last_block = speculator is not None and speculator.drops_last_block
         self._rows = RequestRows(env, index, log)
 
         self.batch = DecodeBatch(config.block_tokens)
@@ -335,17 +339,17 @@ class Engine:
         batch = self.batch
         seqs = batch.seqs
         tree = self.tree
-        drafted, draft_ps, width = 0, 0, 1
+        d = _NO_DRAFT
         if self._speculator is not None:
             self._settle(1)
-            drafted, draft_ps, width = self._draft(0)
+            d = self._draft(0)
         if self._bulk_evict:
             # Nothing can reorder the cache during the stretch, so its evictions are carried out when it ends.
             available = self._free_before + self._cached_before
         else:
             self._settle(1)
             if self.prefetch is not None:
-                shape = BatchShape(seqs, width, seqs + drafted, 0, batch.context_tokens)
+                shape = BatchShape(seqs, d.width, seqs + d.tokens, 0, batch.context_tokens)
                 alone = self.prefetch.plan(shape) or alone
             available = need + self.free_blocks
             self._active_before = self.memory.private_blocks + tree.protected_blocks - need
@@ -355,7 +359,7 @@ class Engine:
             self._stretch.steps = max(1, batch.steps_within(available, batch.steps_to_finish()))
         prices = self._prices
         self._stretch.first_ps, graph = prices.step(
-            seqs, width, seqs + drafted, 0, batch.context_tokens, draft_ps
+            seqs, d.width, seqs + d.tokens, 0, batch.context_tokens + d.read_tokens, d.cost_ps
         )
         self._stretch.growth_ps = prices.growth_ps * seqs
         self._open_row(seqs, 0, 0, graph)
@@ -370,11 +374,11 @@ class Engine:
         for request, chunk in chunks:
             prefill_tokens += chunk
             attention_ps += prices.attention_ps(chunk, request.computed_tokens)
-        drafted, draft_ps, _ = self._draft(prefill_tokens)
+        d = self._draft(prefill_tokens)
         self._stretch.steps = 1
-        tokens = seqs + drafted + prefill_tokens
+        tokens = seqs + d.tokens + prefill_tokens
         self._stretch.first_ps, graph = prices.step(
-            seqs, 0, tokens, len(chunks), batch.context_tokens, attention_ps + draft_ps
+            seqs, 0, tokens, len(chunks), batch.context_tokens + d.read_tokens, attention_ps + d.cost_ps
         )
         self._stretch.growth_ps = 0
         self._chunks = chunks
@@ -385,30 +389,33 @@ class Engine:
         self._open_row(seqs, len(chunks), prefill_tokens, graph)
         self._set_timer()
 
-    def _draft(self, prefill_tokens: int) -> tuple[int, int, int]:
-        """Return (tokens drafted for the step, drafting cost in ps, new tokens a sequence or 0 if ragged)."""
+    def _draft(self, prefill_tokens: int) -> Drafted:
+        """Draft for the step about to run, and take the KV blocks that the drafts need."""
         if self._speculator is None or not self.batch.seqs:
-            return 0, 0, 1
+            return _NO_DRAFT
         decoding = [r for r in self.running_requests.values() if r.join_step >= 0]
         spare_tokens = self._max_tokens - self.batch.seqs - prefill_tokens
         spare_blocks = self.free_blocks + self.tree.evictable_blocks
-        return self._speculator.draft(self.batch, decoding, spare_tokens, spare_blocks, self.env.now)
+        d = self._speculator.draft(self.batch, decoding, spare_tokens, spare_blocks, self.env.now)
+        if d.blocks:
+            if d.blocks > self.free_blocks:
+                self.memory.evict(d.blocks - self.free_blocks)
+            self.memory.private_blocks += d.blocks
+        return d
 
     def _verify(self) -> None:
-        """Commit what the step accepted beyond one token a sequence."""
+        """Commit what the step accepted beyond one token a sequence; the rejected tails leave no KV."""
         assert self._speculator is not None
-        for request, accepted in self._speculator.verify(self.batch):
-            if accepted:
-                self.batch.leave(request)
-                before = -(-request.computed_tokens // self._block_tokens)
-                request.generated += accepted
-                request.computed_tokens += accepted
-                grown = -(-request.computed_tokens // self._block_tokens) - before
-                short = grown - self.free_blocks
-                if short > 0:
-                    self.memory.evict(short)
-                self.memory.private_blocks += grown
-                self.batch.join(request)
+        batch, size = self.batch, self._block_tokens
+        accepted_by, blocks = self._speculator.verify(batch)
+        self.memory.private_blocks -= blocks
+        for request, accepted in accepted_by:
+            batch.leave(request)
+            kv = request.computed_tokens
+            request.generated += accepted
+            request.computed_tokens += accepted
+            self.memory.private_blocks += -(-(kv + accepted) // size) - -(-kv // size)
+            batch.join(request)
 
     def _open_row(self, seqs: int, prefill_seqs: int, prefill_tokens: int, graph: int) -> None:
         continuing = seqs

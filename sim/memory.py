@@ -34,6 +34,7 @@ class Memory:
     private_blocks   held by requests, outside the tree
     radix, caching   the cache's semantics (`EngineConfig.prefix_cache`)
     prefetch         set by the engine where there is one; told of hits and evictions
+    drops_last_block a hit is shortened by its last block (`Speculator.drops_last_block`)
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Memory:
         self.host_tier = host_tier
         self.readers: Readers | None = None
         self.prefetch: Prefetch | None = None
+        self.drops_last_block = False
 
     @property
     def free_blocks(self) -> int:
@@ -78,7 +80,18 @@ class Memory:
         self.tree.evict(blocks, self._env.now // PS_PER_NS, self.evicted)
 
     def lookup(self, request: Request) -> tuple[Node | None, int]:
-        """Return the deepest resident node of the request's prefix and the blocks matched, at most n - 1."""
+        """Return the deepest resident node of the request's prefix that may be used, and the blocks matched.
+
+        At most n - 1 tokens match, and one block less with a drafter that needs the last one recomputed.
+        """
+        node, matched = self._resident(request)
+        if self.drops_last_block and matched:
+            matched -= 1
+            while node is not None and node.start >= matched:
+                node = node.parent
+        return node, matched
+
+    def _resident(self, request: Request) -> tuple[Node | None, int]:
         if not self.caching:
             return None, 0
         stage = request.stage

@@ -13,9 +13,18 @@ class StepPrices:
     """Prices steps in ps. `step` may mutate the bucketer's state (lazy capture); nothing else does.
 
     growth_ps   by how much each context token that a sequence gains lengthens the next step
+    scheduled_ahead: the engine's time a sequence is hidden (asynchronous scheduling).
     """
 
-    def __init__(self, profile: Profile, max_tokens: int, bucketer: Bucketer[Any], host: HostInfo) -> None:
+    def __init__(
+        self,
+        profile: Profile,
+        max_tokens: int,
+        bucketer: Bucketer[Any],
+        host: HostInfo,
+        *,
+        scheduled_ahead: bool = False,
+    ) -> None:
         self._profile = profile
         self._bucketer = bucketer
         self._state = bucketer.new_state(host)
@@ -24,7 +33,8 @@ class StepPrices:
         self._held: dict[tuple[int, bool], tuple[int, int, GraphChoice]] = {}
         self._max_tokens = max_tokens
         self._linear = profile.linear_table(max_tokens)
-        self._per_seq_ps = profile.per_seq_ps + profile.overhead_per_seq_ps
+        # The step's launch stays; what grows with the batch hides behind the step before.
+        self._per_seq_ps = profile.per_seq_ps + (0 if scheduled_ahead else profile.overhead_per_seq_ps)
         self._overhead_ps = profile.overhead_ps
         self._eager_launch_ps = profile.eager_launch_ps
         self.growth_ps = profile.kv_read_ps_per_token
@@ -39,7 +49,8 @@ class StepPrices:
         """Return (duration in ps, key of the graph or 0) of a step.
 
         width: new tokens of each decoding sequence, 0 if they differ or there is a prefill. tokens: new tokens in
-        all. extra_ps: prefill attention and drafting. Kernel launches of an eager step run ahead of the GPU, so
+        all. context_tokens: KV tokens that decoding and verifying sequences read. extra_ps: prefill attention and
+        drafting. Kernel launches of an eager step run ahead of the GPU, so
         that they show only where they take longer than the kernels.
         """
         rest_ps = self.growth_ps * context_tokens + self._per_seq_ps * (seqs + prefill_seqs)

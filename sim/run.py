@@ -37,6 +37,11 @@ class RunStats:
     """What a run came to. `events` are SimPy events processed; `fast_forward_ratio` is the share of steps
     that were not an event of their own. Prefetched blocks count on arrival, and once as used when a request
     hits them before they are evicted. `notes` say what a reader of the results must know.
+
+    draft_ns          time the steps spent drafting
+    verify_packed_ns, verify_prefill_ns   time that attention over drafts takes beyond plain decoding, under both
+                      regimes (`Profile.verify_read_tokens`); the run's steps were priced with one of them
+    drafting_steps    steps that verified a draft
     """
 
     requests: int
@@ -53,6 +58,10 @@ class RunStats:
     prefetched_blocks: int = 0
     prefetched_blocks_used: int = 0
     notes: tuple[str, ...] = ()
+    draft_ns: int = 0
+    verify_packed_ns: int = 0
+    verify_prefill_ns: int = 0
+    drafting_steps: int = 0
 
 
 def simulate(
@@ -122,6 +131,7 @@ def _run(
     cluster = Cluster(workload, policies, host, log, engines)
     flow = Flow(env, workload, config.load, config.seed, cluster, log, progress)
     counts = {"requests": 0, "rejected": 0}
+    speculators: list[Speculator] = []
 
     def done(request: Request, finished: bool) -> None:
         counts["requests"] += 1
@@ -137,10 +147,12 @@ def _run(
             )  # fmt: skip
         speculator = None
         if policies.drafter.active():
-            acceptance = Acceptance(workload, config.accept, config.seed)
+            acceptance = Acceptance(workload, config.accept, config.seed, policies.drafter.acceptance())
             speculator = Speculator(
-                policies.drafter, policies.budget, host, acceptance, profile, engine.block_tokens
-            )
+                policies.drafter, policies.budget, host, acceptance, profile, engine.block_tokens,
+                regime=config.verify.attention, max_len=engine.max_model_len,
+            )  # fmt: skip
+            speculators.append(speculator)
         cluster.engines.append(
             Engine(
                 env, index, engine, profile, host, policies.evictor, policies.bucketer, paths, kv_blocks,
@@ -186,7 +198,15 @@ def _run(
         prefetched_blocks=sum(e.prefetch.prefetched_blocks for e in cluster.engines if e.prefetch),
         prefetched_blocks_used=sum(e.prefetch.used_blocks for e in cluster.engines if e.prefetch),
         notes=tuple(notes),
+        draft_ns=sum(s.draft_ps for s in speculators) // PS_PER_NS,
+        verify_packed_ns=_attention_ns(speculators, 0, profile),
+        verify_prefill_ns=_attention_ns(speculators, 1, profile),
+        drafting_steps=sum(s.drafting_steps for s in speculators),
     )
+
+
+def _attention_ns(speculators: list[Speculator], regime: int, profile: Profile) -> int:
+    return sum(s.read_tokens[regime] for s in speculators) * profile.kv_read_ps_per_token // PS_PER_NS
 
 
 def _schedule_fault(env: Clock, config: SimConfig, cluster: Cluster) -> None:

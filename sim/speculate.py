@@ -1,26 +1,54 @@
 """Token-level speculation on one replica: draft, divide the budget, verify, roll back.
 
-The drafter proposes for each decoding request, the budget divides the batch's draft tokens, and the step is
-priced at its verification width. Accepted tokens are committed when the step ends; the rejected tail leaves
-no KV.
+The drafter proposes for each decoding request, the budget divides the batch's draft tokens, and the step is priced at
+its verification width: all new tokens through the linear layers, attention of 1 + k queries a sequence in the regime
+asked for. KV of a draft is allocated before the step; what its rejected tail took is free again after it. A draft that
+finds no block, or no room in the token budget, is dropped: it never preempts. Tokens drafted past a request's end are
+verified in vain, as an engine does that cannot know the end.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from policies.api import BatchView, Budget, Drafter, HostInfo, Profile, Proposals, RequestView
+from policies.costs import VERIFY_REGIMES
 from sim.accept import Acceptance
 from sim.batch import DecodeBatch
 from sim.clock import PS_PER_NS
 from sim.request import Request
 from traces.transcript import applications
 
+_PRIOR_RATE = 0.5  # share of a draft that is accepted, before a request has been seen to accept any
+_KEPT = 0.9  # weight of the past in its moving average
+
+
+class Drafted(NamedTuple):
+    """What drafting makes of the step about to run.
+
+    tokens         drafted tokens to verify
+    cost_ps        what drafting adds to the step
+    width          new tokens a sequence where all have as many, else 0
+    read_tokens    KV tokens that attention reads beyond those of plain decoding
+    blocks         KV blocks the drafts need
+    """
+
+    tokens: int = 0
+    cost_ps: int = 0
+    width: int = 1
+    read_tokens: int = 0
+    blocks: int = 0
+
 
 class Speculator:
-    """Drives one replica's drafter and budget. Every method but `counts` mutates."""
+    """Drives one replica's drafter and budget. Every method but `counts` mutates.
+
+    draft_ps        time spent drafting so far
+    read_tokens     KV tokens that verification has read beyond plain decoding, under each regime of `VERIFY_REGIMES`
+    drafting_steps  steps that verified a draft
+    """
 
     def __init__(
         self,
@@ -30,6 +58,9 @@ class Speculator:
         acceptance: Acceptance,
         profile: Profile,
         block_tokens: int,
+        *,
+        regime: str = "profile",
+        max_len: int | None = None,
     ) -> None:
         self._drafter = drafter
         self._budget = budget
@@ -38,15 +69,42 @@ class Speculator:
         self._acceptance = acceptance
         self._profile = profile
         self._block_tokens = block_tokens
+        self._max_len = max_len or profile.max_model_len
         self._applications = applications(host.agents)
-        self._step: list[tuple[Request, int, int]] = []
+        named = profile.verify.get("regime") if regime == "profile" else regime
+        self._regime = VERIFY_REGIMES.index(named) if named in VERIFY_REGIMES else None
+        self._group = int(profile.verify.get("group", 1))
+        self._rows = int(profile.verify.get("packed_rows", 64))
+        self._growth = int(profile.verify.get("growth_permille", 0))
+        self._step: list[tuple[Request, int, int, int]] = []  # request, version, drafted, accepted
+        self._held_blocks = 0
+        self._told: dict[int, int] = {}  # output tokens the drafter has been told, by request
         self._rate: dict[int, float] = {}
+        self.draft_ps = 0
+        self.read_tokens = [0, 0]
+        self.drafting_steps = 0
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether drafting holds up scheduling ahead."""
+        return self._drafter.on_cpu
+
+    @property
+    def drops_last_block(self) -> bool:
+        """Whether a cached prefix is shortened by its last block.
+
+        A draft model that reads the target's hidden states needs those of the tokens just before its first one, so
+        vLLM recomputes the last cached block of a prompt.
+        """
+        return bool(self._drafter.acceptance())
 
     def begin(self, request: Request) -> None:
-        """A request starts decoding (again, after a preemption)."""
-        if request.preemptions == 0:
+        """A request starts decoding, or goes on after a preemption: its prefill emitted a token."""
+        key = request.stage
+        told = self._told.get(key)
+        if told is None:
             view = RequestView(
-                request.stage,
+                key,
                 request.stage,
                 request.workflow,
                 self._applications[request.agent] if request.agent >= 0 else -1,
@@ -55,79 +113,106 @@ class Speculator:
                 query=request.workflow,
             )
             self._drafter.begin(self._drafter_state, view, self._acceptance.prompt(request.stage))
-            first = self._acceptance.emitted(request.stage, 0, request.generated)
-            blocks = self._acceptance.blocks(request.stage, 0, len(first))
-            self._drafter.commit(self._drafter_state, request.stage, first, blocks)
+            told = 0
+        self._commit(request, told, request.generated - told)
+
+    def _commit(self, request: Request, position: int, count: int) -> None:
+        stage = request.stage
+        tokens = self._acceptance.emitted(stage, position, count)
+        self._drafter.commit(
+            self._drafter_state, stage, tokens, self._acceptance.blocks(stage, position, count)
+        )
+        self._told[stage] = position + count
 
     def finish(self, request: Request) -> None:
-        """A request ended."""
-        if request.output_tokens > 1:
+        """A request ended, perhaps with a token that its prefill emitted after a preemption."""
+        told = self._told.get(request.stage)
+        if told is not None:
+            if told < request.generated:
+                self._commit(request, told, request.generated - told)
+            del self._told[request.stage]
             self._drafter.finish(self._drafter_state, request.stage)
             self._rate.pop(request.stage, None)
 
     def draft(
         self, batch: DecodeBatch, decoding: list[Request], spare_tokens: int, spare_blocks: int, now_ps: int
-    ) -> tuple[int, int, int]:
-        """Draft for the step about to run.
-
-        Returns (tokens drafted in all, drafting cost in ps, new tokens a sequence if equal for all, else 0).
-        """
+    ) -> Drafted:
+        """Draft for the step about to run."""
         view = BatchView(now_ps // PS_PER_NS, batch.seqs, batch.context_tokens, 0)
         limit = self._budget.limit(self._budget_state, view)
-        drafts, usable = [], []
-        for request in decoding:
-            left = request.output_tokens - request.generated - (batch.step - request.join_step) - 1
-            draft = self._drafter.propose(self._drafter_state, request.stage, max(min(limit, left), 0))
-            drafts.append(draft)
-            usable.append(min(len(draft.tokens), max(left, 0)))
+        propose, state = self._drafter.propose, self._drafter_state
+        rates = self._rate
         proposals = Proposals(
             request=np.array([r.stage for r in decoding], dtype=np.int32),
-            length=np.array(usable, dtype=np.int32),
-            drafts=drafts,
-            acceptance=np.array([self._rate.get(r.stage, 0.5) for r in decoding], dtype=np.float32),
+            length=np.zeros(len(decoding), dtype=np.int32),
+            drafts=[propose(state, r.stage, limit) for r in decoding],
+            acceptance=np.array([rates.get(r.stage, _PRIOR_RATE) for r in decoding], dtype=np.float32),
         )
-        granted = self._budget.allocate(self._budget_state, proposals, view)
-        self._step = []
-        total = 0
-        for i, request in enumerate(decoding):
-            k = min(int(granted[i]), usable[i], spare_tokens - total)
-            kv = request.computed_tokens + batch.step - request.join_step + 1
-            blocks = -(-(kv + k) // self._block_tokens) - -(-kv // self._block_tokens)
-            if k <= 0 or blocks > spare_blocks:
-                k = blocks = 0
-            spare_blocks -= blocks
-            total += k
-            position = request.generated + batch.step - request.join_step
-            accepted = self._acceptance.prefix(request.stage, position, drafts[i], k) if k else 0
-            self._step.append((request, k, accepted))
-        widths = {k for _, k, _ in self._step}
-        cost = self._drafter.cost_ps(self._profile, batch.seqs, sum(len(d.tokens) for d in drafts))
-        return total, cost, 1 + widths.pop() if len(widths) == 1 else 0
+        drafts = proposals.drafts
+        proposed = [len(d.tokens) for d in drafts]
+        proposals.length[:] = proposed
+        granted = self._budget.allocate(self._budget_state, proposals, view).tolist()
+        size, step = self._block_tokens, batch.step
+        entries = []
+        total = blocks = packed = grown = 0
+        widths = set()
+        for request, draft, k in zip(decoding, drafts, granted, strict=True):
+            accepted = 0
+            if k:
+                gained = step - request.join_step
+                kv = request.computed_tokens + gained + 1
+                k = min(k, len(draft.tokens), spare_tokens - total, self._max_len - kv)
+                more = -(-(kv + k) // size) - -(-kv // size)
+                if k <= 0 or blocks + more > spare_blocks:
+                    k = 0
+                else:
+                    total += k
+                    blocks += more
+                    packed += (kv + k) * -(-(1 + k) * self._group // self._rows) - kv
+                    grown += (kv + k) * (1000 + self._growth * k) // 1000 - kv
+                    position = request.generated + gained
+                    accepted = self._acceptance.prefix(request.stage, position, draft, k)
+                    accepted = min(accepted, request.output_tokens - position - 1)
+            widths.add(k)
+            entries.append((request, request.version, k, accepted))
+        self._step = entries
+        self._held_blocks = blocks
+        cost_ps = self._drafter.cost_ps(self._profile, batch.seqs, sum(proposed))
+        self.draft_ps += cost_ps
+        self.drafting_steps += total > 0
+        self.read_tokens[0] += packed
+        self.read_tokens[1] += grown
+        read = total if self._regime is None else (packed, grown)[self._regime]
+        return Drafted(total, cost_ps, 1 + widths.pop() if len(widths) == 1 else 0, read, blocks)
 
     def counts(self) -> tuple[int, int]:
         """Return (drafted, accepted) tokens of the step in progress."""
-        return sum(k for _, k, _ in self._step), sum(a for _, _, a in self._step)
+        return sum(e[2] for e in self._step), sum(e[3] for e in self._step)
 
-    def verify(self, batch: DecodeBatch) -> list[tuple[Request, int]]:
-        """Return (request, accepted tokens beyond the step's own) of the ended step; tell the policies."""
+    def verify(self, batch: DecodeBatch) -> tuple[list[tuple[Request, int]], int]:
+        """Return (request, accepted tokens beyond the step's own) where there are any, and the blocks to give back.
+
+        Of the step that ended; tells the policies. Requests that left the batch during it have lost their draft.
+        """
         step, self._step = self._step, []
+        blocks, self._held_blocks = self._held_blocks, 0
+        step = [e for e in step if e[0].join_step >= 0 and e[0].version == e[1]]
         if step:
             self._budget.observe(
                 self._budget_state,
-                np.array([r.stage for r, _, _ in step], dtype=np.int32),
-                np.array([k for _, k, _ in step], dtype=np.int32),
-                np.array([a for _, _, a in step], dtype=np.int32),
+                np.array([e[0].stage for e in step], dtype=np.int32),
+                np.array([e[2] for e in step], dtype=np.int32),
+                np.array([e[3] for e in step], dtype=np.int32),
             )
         out = []
-        for request, k, accepted in step:
-            request.drafted_tokens += k
-            request.accepted_tokens += accepted
+        for request, _, k, accepted in step:
             if k:
-                old = self._rate.get(request.stage, 0.5)
-                self._rate[request.stage] = 0.9 * old + 0.1 * accepted / k
+                request.drafted_tokens += k
+                request.accepted_tokens += accepted
+                old = self._rate.get(request.stage, _PRIOR_RATE)
+                self._rate[request.stage] = _KEPT * old + (1 - _KEPT) * accepted / k
+                if accepted:
+                    out.append((request, accepted))
             position = request.generated + batch.step - request.join_step - 1
-            tokens = self._acceptance.emitted(request.stage, position, accepted + 1)
-            blocks = self._acceptance.blocks(request.stage, position, len(tokens))
-            self._drafter.commit(self._drafter_state, request.stage, tokens, blocks)
-            out.append((request, accepted))
-        return out
+            self._commit(request, position, accepted + 1)
+        return out, blocks
