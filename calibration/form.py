@@ -34,6 +34,10 @@ _EAGER_LAUNCH_PS = 5_000_000
 _GRAPH_LAUNCH_PS = 3_000_000
 _GRAPH_BUILD_PS = 59_000_000_000
 _GRAPH_BYTES = 16 << 20
+# Plan buffers: a 32-byte copy on the launch stream, and half a microsecond a layer for the guards of 16 idle tokens
+# (some hundred blocks that load one number, of which several fit a multiprocessor). Both assumed until measured.
+_GRAPH_PLAN_PS = 3_000_000
+_GUARD_PS_PER_LAYER_TOKEN = 500_000 // 16
 _COPY_OVERHEAD_PS = 6_000_000
 
 
@@ -130,6 +134,8 @@ def price(
         graph_bytes=_GRAPH_BYTES,
         graph_launch_ps=_GRAPH_LAUNCH_PS,
         eager_launch_ps=m.layers * _KERNELS_A_LAYER * _EAGER_LAUNCH_PS,
+        graph_guard_ps_per_token=m.layers * _GUARD_PS_PER_LAYER_TOKEN,
+        graph_plan_ps=_GRAPH_PLAN_PS,
         provenance={**provenance, "shape": m.to_dict()},
         error=error,
         http_overhead_ps=round(http_us * 1e6),

@@ -334,9 +334,13 @@ class Budget(Policy[S]):
 
 @dataclass(frozen=True)
 class Bucketer(Policy[S]):
-    """Chooses which shapes are captured as CUDA graphs, and which graph a step replays."""
+    """Chooses which shapes are captured as CUDA graphs, and which graph a step replays.
+
+    reads_context   its choice depends on `BatchShape.context_tokens_max`: the host then asks before every step
+    """
 
     family: ClassVar[str] = "bucketers"
+    reads_context: ClassVar[bool] = False
 
     def active(self) -> bool:
         """Say whether any step ever runs in a graph; a host skips the question when none does."""

@@ -36,6 +36,9 @@ class Profile:
     gpu_bytes                 memory of ONE GPU
     pcie_bytes_per_s, pcie_copy_overhead_ps   host link of one GPU, one direction
     graph_build_ps, graph_bytes, graph_launch_ps, eager_launch_ps   CUDA graphs (an eager step pays the last)
+    graph_compile_ps          what the first capture takes beyond its build (kernels compile on first use)
+    graph_guard_ps_per_token  a token of a graph's grid whose tiles only test their guard (plan buffers)
+    graph_plan_ps             writing the plan buffer before a replay
     identity                  gpu, tp, model, precision, engine, timing ("kernel tables", "roofline", "measured")
     provenance                sources, digests, command, assumptions
     error                     stated error of the step time: mape_percent, p95_percent, how it was obtained
@@ -70,6 +73,9 @@ class Profile:
     verify: dict[str, Any] = field(default_factory=dict)
     posterior: dict[str, Any] = field(default_factory=dict)
     bands: dict[str, Any] = field(default_factory=dict)
+    graph_compile_ps: int = 0
+    graph_guard_ps_per_token: int = 0
+    graph_plan_ps: int = 0
 
     @property
     def name(self) -> str:

@@ -231,6 +231,9 @@ class BatchShape:
     query_tokens  new tokens of each such sequence when all have the same number, else 0 (ragged)
     tokens        new tokens of the step, prefill included
     prefill_seqs  sequences in prefill; any makes the batch non-uniform
+    context_tokens      KV tokens that decoding sequences read, summed
+    query_tokens_max    new tokens of the sequence that has most; 0: as `query_tokens` says
+    context_tokens_max  the longest of their contexts; 0 unless the bucketer asks (`Bucketer.reads_context`)
     """
 
     decode_seqs: int
@@ -238,13 +241,27 @@ class BatchShape:
     tokens: int
     prefill_seqs: int
     context_tokens: int
+    query_tokens_max: int = 0
+    context_tokens_max: int = 0
+
+    @property
+    def rectangle_tokens(self) -> int:
+        """Tokens of the rectangle that holds a pure-decode step: sequences times the longest query."""
+        return self.decode_seqs * max(self.query_tokens_max, self.query_tokens, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class GraphChoice:
-    """What a bucketer picked: `key` None runs eagerly; `executed` tokens are priced, `active` do work; `build`
-    says that the graph must be captured first, on the serving path. `holds_until_tokens`: the choice stays the
-    same while the step's tokens do not exceed it and the shape's kind does not change (0: ask every step).
+    """What a bucketer picked for a step.
+
+    key          the graph's number; None runs eagerly
+    executed     tokens that its grid covers
+    active       tokens that its kernels work on, and are priced: `executed` where a graph pads, fewer where they read
+                 the extent from a plan buffer and the tiles beyond it only test their guard
+    build        the graph must be captured first, on the serving path
+    plan_update  a plan buffer is written before the replay
+    holds_until_tokens: the choice stays the same while the step's tokens do not exceed it and the shape's kind does
+    not change (0: ask every step)
     """
 
     key: int | None
@@ -252,6 +269,7 @@ class GraphChoice:
     active: int
     build: bool = False
     holds_until_tokens: int = 0
+    plan_update: bool = False
 
 
 @dataclass(frozen=True, slots=True)

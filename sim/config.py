@@ -9,6 +9,7 @@ from traces.errors import InputError, nearest
 
 PREFIX_CACHES = ("radix", "block_hash", "none")
 QUEUES = ("fcfs", "priority")
+GRAPH_MEMORIES = ("outside", "pool")
 WRITE_POLICIES = ("write_through", "write_through_selective", "write_back")
 LOOPS = ("closed", "open")
 
@@ -22,6 +23,8 @@ class EngineConfig:
     num_gpu_blocks          KV blocks of `block_tokens`; None: computed from gpu_memory_utilization
     watermark_blocks_ratio  share of blocks that admission leaves free
     max_model_len           None: the profile's
+    graph_memory            pool: captured graphs take KV blocks; outside: they live in the share of memory that
+                            gpu_memory_utilization leaves, as vLLM has it
     async_scheduling        the next step is scheduled while one runs, which hides the host's time a sequence; not with
                             a drafter on the CPU, which waits for the tokens
     fast_forward            False executes every step as its own event (same log, slower)
@@ -36,6 +39,7 @@ class EngineConfig:
     prefix_cache: str = "block_hash"
     queue: str = "fcfs"
     watermark_blocks_ratio: float = 0.0
+    graph_memory: str = "outside"
     async_scheduling: bool = False
     fast_forward: bool = True
 
@@ -51,7 +55,7 @@ class EngineConfig:
             _at_least(self, "engine", num_gpu_blocks=1)
         if self.max_model_len is not None:
             _at_least(self, "engine", max_model_len=1)
-        _one_of(self, "engine", prefix_cache=PREFIX_CACHES, queue=QUEUES)
+        _one_of(self, "engine", prefix_cache=PREFIX_CACHES, queue=QUEUES, graph_memory=GRAPH_MEMORIES)
 
 
 @dataclass(frozen=True)

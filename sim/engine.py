@@ -20,6 +20,7 @@ from policies.views import BatchShape, Forecast, HostInfo, RequestView
 from sim.batch import DecodeBatch
 from sim.clock import PRIORITY_PLAN, PRIORITY_STEP_END, PS_PER_NS, Clock, call_after
 from sim.config import EngineConfig
+from sim.graphs import Graphs
 from sim.kv.paths import PrefixPaths
 from sim.kv.radix import Node
 from sim.kv.readers import Readers
@@ -42,7 +43,7 @@ _LOAD_BACK = CACHE_EVENTS.index("load_back")
 class Engine:
     """A replica. `submit` and the timers it sets drive it; `done(request, finished)` reports each end.
 
-    Every public method but the properties mutates. `total_blocks` is the KV pool of the replica.
+    Every public method but the properties mutates. `total_blocks` is the KV pool of the replica at start.
     """
 
     def __init__(
@@ -74,7 +75,6 @@ class Engine:
         self.config = config
         self.profile = profile
         self.paths = paths
-        self.total_blocks = total_blocks
         self.log = log
         self.host_tier = host_tier
         self._done = done
@@ -110,6 +110,7 @@ class Engine:
         ahead = config.async_scheduling and not (speculator is not None and speculator.on_cpu)
         self._prices = StepPrices(profile, self._max_tokens, bucketer, host, scheduled_ahead=ahead)
         self.memory.drops_last_block = speculator is not None and speculator.drops_last_block
+        self.graphs = Graphs(env, index, config, profile, self.memory, log)
         self._rows = RequestRows(env, index, log)
 
         self.batch = DecodeBatch(config.block_tokens)
@@ -187,6 +188,7 @@ class Engine:
         if not self.memory.fits(kv_blocks):
             self._reject(request, "larger than the KV pool")
             return
+        self.graphs.spared_blocks = max(self.graphs.spared_blocks, kv_blocks)
         request.sequence = self._sequence
         self._sequence += 1
         self.queued_tokens += request.prompt_tokens
@@ -305,9 +307,11 @@ class Engine:
         batch = self.batch
         phases, size = batch.phases, self._block_tokens
         preempted = False
+        if self.graphs.owed_blocks:
+            self.graphs.take()
         # What is not active is free or evictable. An empty batch needs nothing: its residues are all zero.
         while (need := phases[batch.step % size]) > (
-            self.total_blocks - self.memory.private_blocks - self.tree.protected_blocks
+            self.memory.total_blocks - self.memory.private_blocks - self.tree.protected_blocks
         ):
             self._preempt()
             preempted = True
@@ -331,7 +335,7 @@ class Engine:
         )
         self._stretch.begin(self.env.now)
         self._allocated = self._freed = 0
-        self._free_before = self.total_blocks - private - resident
+        self._free_before = self.memory.total_blocks - private - resident
         self._active_before = private + protected
         self._cached_before = resident - protected
 
@@ -349,19 +353,22 @@ class Engine:
         else:
             self._settle(1)
             if self.prefetch is not None:
-                shape = BatchShape(seqs, d.width, seqs + d.tokens, 0, batch.context_tokens)
+                shape = BatchShape(seqs, d.width, seqs + d.tokens, 0, batch.context_tokens, d.widest)
                 alone = self.prefetch.plan(shape) or alone
             available = need + self.free_blocks
             self._active_before = self.memory.private_blocks + tree.protected_blocks - need
             self._cached_before = tree.resident_blocks - tree.protected_blocks
         self._stretch.steps = 1
+        prices = self._prices
+        shape = BatchShape(
+            seqs, d.width, seqs + d.tokens, 0, batch.context_tokens + d.read_tokens, d.widest,
+            self._longest_context(),
+        )  # fmt: skip
+        self._stretch.first_ps, graph = prices.step(shape, d.cost_ps)
+        self._stretch.growth_ps = prices.growth_ps * seqs
+        alone = self._captured() or alone or prices.reads_context
         if self.config.fast_forward and not alone and self._speculator is None:
             self._stretch.steps = max(1, batch.steps_within(available, batch.steps_to_finish()))
-        prices = self._prices
-        self._stretch.first_ps, graph = prices.step(
-            seqs, d.width, seqs + d.tokens, 0, batch.context_tokens + d.read_tokens, d.cost_ps
-        )
-        self._stretch.growth_ps = prices.growth_ps * seqs
         self._open_row(seqs, 0, 0, graph)
         self._set_timer()
 
@@ -377,10 +384,11 @@ class Engine:
         d = self._draft(prefill_tokens)
         self._stretch.steps = 1
         tokens = seqs + d.tokens + prefill_tokens
-        self._stretch.first_ps, graph = prices.step(
-            seqs, 0, tokens, len(chunks), batch.context_tokens + d.read_tokens, attention_ps + d.cost_ps
-        )
+        read_tokens = batch.context_tokens + d.read_tokens
+        shape = BatchShape(seqs, 0, tokens, len(chunks), read_tokens, d.widest)
+        self._stretch.first_ps, graph = prices.step(shape, attention_ps + d.cost_ps)
         self._stretch.growth_ps = 0
+        self._captured()
         self._chunks = chunks
         # Admissions moved blocks at this instant; the row tells what holds once they are done.
         tree = self.tree
@@ -388,6 +396,21 @@ class Engine:
         self._cached_before = tree.resident_blocks - tree.protected_blocks
         self._open_row(seqs, len(chunks), prefill_tokens, graph)
         self._set_timer()
+
+    def _longest_context(self) -> int:
+        """Return the longest context of a decoding sequence where the bucketer asks, else 0."""
+        if not self._prices.reads_context:
+            return 0
+        step = self.batch.step
+        decoding = (r for r in self.running_requests.values() if r.join_step >= 0)
+        return max((r.computed_tokens + step - r.join_step + 1 for r in decoding), default=0)
+
+    def _captured(self) -> bool:
+        """Account a graph that the step about to run captures first; say whether there is one."""
+        if not self._prices.built:
+            return False
+        self.graphs.built(self._prices.built)
+        return True
 
     def _draft(self, prefill_tokens: int) -> Drafted:
         """Draft for the step about to run, and take the KV blocks that the drafts need."""
@@ -472,7 +495,7 @@ class Engine:
         if not new:
             return
         tree = self.tree
-        short = new + self.memory.private_blocks + tree.resident_blocks - self.total_blocks
+        short = new + self.memory.private_blocks + tree.resident_blocks - self.memory.total_blocks
         if short > 0:
             self._freed += self.tree.evict(
                 short, self._stretch.start_ps // PS_PER_NS, self._evicted_by_decode

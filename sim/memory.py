@@ -33,6 +33,7 @@ class Memory:
     total_blocks     the pool
     private_blocks   held by requests, outside the tree
     radix, caching   the cache's semantics (`EngineConfig.prefix_cache`)
+    watermark_blocks left free by admission
     prefetch         set by the engine where there is one; told of hits and evictions
     drops_last_block a hit is shortened by its last block (`Speculator.drops_last_block`)
     """
@@ -54,7 +55,7 @@ class Memory:
         self._log = log
         self._paths = paths
         self._block_tokens = config.block_tokens
-        self._watermark = int(config.watermark_blocks_ratio * total_blocks)
+        self.watermark_blocks = int(config.watermark_blocks_ratio * total_blocks)
         self.radix = config.prefix_cache == "radix"
         self.caching = config.prefix_cache != "none"
         self.total_blocks = total_blocks
@@ -73,7 +74,7 @@ class Memory:
 
     def fits(self, blocks: int) -> bool:
         """Say whether a request of `blocks` could ever be served. Does not mutate."""
-        return blocks <= self.total_blocks - self._watermark
+        return blocks <= self.total_blocks - self.watermark_blocks
 
     def evict(self, blocks: int) -> None:
         """Free at least `blocks` blocks now, in the evictor's order."""
@@ -118,7 +119,7 @@ class Memory:
         blocks = -(-request.target_tokens // self._block_tokens)
         need = blocks - matched
         available = self.free_blocks + tree.evictable_blocks - tree.unprotected_above(node, matched)
-        if need + self._watermark > available:
+        if need + self.watermark_blocks > available:
             return False
         now_ns = self._env.now // PS_PER_NS
         if node is not None:

@@ -10,10 +10,13 @@ from policies.views import BatchShape, GraphChoice
 
 
 class StepPrices:
-    """Prices steps in ps. `step` may mutate the bucketer's state (lazy capture); nothing else does.
+    """Prices steps in ps. `step` may mutate the bucketer's state (lazy capture) and `built`; nothing else does.
 
-    growth_ps   by how much each context token that a sequence gains lengthens the next step
     scheduled_ahead: the engine's time a sequence is hidden (asynchronous scheduling).
+
+    growth_ps      by how much each context token that a sequence gains lengthens the next step
+    reads_context  the bucketer wants to know the longest context, so that every step must be asked for
+    built          key of the graph that the last `step` captured on the serving path; 0 if none
     """
 
     def __init__(
@@ -30,6 +33,9 @@ class StepPrices:
         self._state = bucketer.new_state(host)
         self._captured = bucketer.plan(host)
         self._eager = not bucketer.active()
+        self.reads_context = bucketer.reads_context
+        self.built = 0
+        self._warm = bool(self._captured)
         self._held: dict[tuple[int, bool], tuple[int, int, GraphChoice]] = {}
         self._max_tokens = max_tokens
         self._linear = profile.linear_table(max_tokens)
@@ -43,36 +49,40 @@ class StepPrices:
         """Return the attention cost of one prefill chunk."""
         return self._profile.chunk_attention_ps(chunk_tokens, prefix_tokens)
 
-    def step(
-        self, seqs: int, width: int, tokens: int, prefill_seqs: int, context_tokens: int, extra_ps: int
-    ) -> tuple[int, int]:
-        """Return (duration in ps, key of the graph or 0) of a step.
+    def step(self, shape: BatchShape, extra_ps: int) -> tuple[int, int]:
+        """Return (duration in ps, payload width of the graph that runs or 0) of a step.
 
-        width: new tokens of each decoding sequence, 0 if they differ or there is a prefill. tokens: new tokens in
-        all. context_tokens: KV tokens that decoding and verifying sequences read. extra_ps: prefill attention and
-        drafting. Kernel launches of an eager step run ahead of the GPU, so
-        that they show only where they take longer than the kernels.
+        extra_ps: prefill attention and drafting. Kernel launches of an eager step run ahead of the GPU, so that they
+        show only where they take longer than the kernels.
         """
-        rest_ps = self.growth_ps * context_tokens + self._per_seq_ps * (seqs + prefill_seqs)
-        rest_ps += self._overhead_ps + extra_ps
+        profile = self._profile
+        rest_ps = self.growth_ps * shape.context_tokens
+        rest_ps += self._per_seq_ps * (shape.decode_seqs + shape.prefill_seqs) + self._overhead_ps + extra_ps
+        self.built = 0
         if self._eager:
-            return max(self._linear_ps(tokens) + rest_ps, self._eager_launch_ps), 0
-        choice = self._choice(seqs, width, tokens, prefill_seqs, context_tokens)
-        work_ps = self._linear_ps(choice.executed) + rest_ps
+            return max(self._linear_ps(shape.tokens) + rest_ps, self._eager_launch_ps), 0
+        choice = self._choice(shape)
+        work_ps = self._linear_ps(choice.active) + rest_ps
         if choice.key is None:
             return max(work_ps, self._eager_launch_ps), 0
-        work_ps += self._profile.graph_launch_ps
-        return (work_ps + self._profile.graph_build_ps if choice.build else work_ps), choice.key
+        work_ps += profile.graph_launch_ps + profile.graph_guard_ps_per_token * (
+            choice.executed - choice.active
+        )
+        if choice.plan_update:
+            work_ps += profile.graph_plan_ps
+        if choice.build:
+            self.built = choice.key
+            work_ps += profile.graph_build_ps + (0 if self._warm else profile.graph_compile_ps)
+            self._warm = True
+        return work_ps, choice.active
 
-    def _choice(
-        self, seqs: int, width: int, tokens: int, prefill_seqs: int, context_tokens: int
-    ) -> GraphChoice:
+    def _choice(self, shape: BatchShape) -> GraphChoice:
         """Return the bucketer's choice, asking only where an earlier one does not hold."""
-        kind = (width, prefill_seqs > 0)
+        kind = (shape.query_tokens, shape.prefill_seqs > 0)
+        tokens = shape.tokens
         held = self._held.get(kind)
         if held is not None and held[0] <= tokens <= held[1]:
             return held[2]
-        shape = BatchShape(seqs, width, tokens, prefill_seqs, context_tokens)
         choice = self._bucketer.pick(self._state, self._captured, shape)
         if not choice.build and choice.holds_until_tokens >= tokens:
             self._held[kind] = (tokens, choice.holds_until_tokens, choice)

@@ -20,6 +20,7 @@ from sim.cluster import Cluster
 from sim.config import SimConfig
 from sim.engine import Engine
 from sim.flow import Flow
+from sim.graphs import startup
 from sim.kv.paths import PrefixPaths
 from sim.kv.tiers import HostTier
 from sim.log import MemorySink, RunLog, Sink
@@ -29,19 +30,25 @@ from sim.speculate import Speculator
 from traces.errors import InputError
 from traces.schema import Workload
 
+NS_PER_MS = 1_000_000
 _SERVED = frozenset({"oracle"})
 
 
 @dataclass(frozen=True)
 class RunStats:
-    """What a run came to. `events` are SimPy events processed; `fast_forward_ratio` is the share of steps
-    that were not an event of their own. Prefetched blocks count on arrival, and once as used when a request
-    hits them before they are evicted. `notes` say what a reader of the results must know.
+    """What a run came to.
 
-    draft_ns          time the steps spent drafting
+    events              SimPy events processed
+    fast_forward_ratio  share of steps that were not an event of their own
+    prefetched_blocks, prefetched_blocks_used   counted on arrival, and once as used when a request hits them before
+                        they are evicted
+    graphs, graph_misses, graph_build_ms   CUDA graphs captured, those of them captured while serving, and what a
+                        replica spends on graphs before it serves
+    draft_ns            time the steps spent drafting
     verify_packed_ns, verify_prefill_ns   time that attention over drafts takes beyond plain decoding, under both
-                      regimes (`Profile.verify_read_tokens`); the run's steps were priced with one of them
-    drafting_steps    steps that verified a draft
+                        regimes (`Profile.verify_read_tokens`); the run's steps were priced with one of them
+    drafting_steps      steps that verified a draft
+    notes               what a reader of the results must know
     """
 
     requests: int
@@ -57,6 +64,9 @@ class RunStats:
     pcie_bytes: int
     prefetched_blocks: int = 0
     prefetched_blocks_used: int = 0
+    graphs: int = 0
+    graph_misses: int = 0
+    graph_build_ms: int = 0
     notes: tuple[str, ...] = ()
     draft_ns: int = 0
     verify_packed_ns: int = 0
@@ -128,6 +138,15 @@ def _run(
         seed=config.seed,
         oracle=oracle,
     )
+    at_start = startup(policies.bucketer, host, profile, engine)
+    if at_start.blocks:
+        kv_blocks -= at_start.blocks
+        if kv_blocks <= 0:
+            raise InputError(
+                f"engine.graph_memory=pool: {at_start.graphs} graphs take {at_start.blocks} KV blocks, the pool has "
+                f"{kv_blocks + at_start.blocks}"
+            )
+        host = replace(host, capacity_tokens=kv_blocks * engine.block_tokens)
     cluster = Cluster(workload, policies, host, log, engines)
     flow = Flow(env, workload, config.load, config.seed, cluster, log, progress)
     counts = {"requests": 0, "rejected": 0}
@@ -139,6 +158,8 @@ def _run(
         flow.request_done(request, finished)
 
     for index in range(config.replicas):
+        if at_start.graphs:
+            log.add("decisions", (0, index, "bucketers", "capture", -1, -1, at_start.build_ps // PS_PER_NS))
         tier = None
         if host_blocks:
             tier = HostTier(
@@ -190,6 +211,9 @@ def _run(
         fast_forward_ratio=1.0 - stretches / steps if steps else 0.0,
         simulated_ns=int(env.now) // PS_PER_NS,
         kv_blocks=kv_blocks,
+        graphs=at_start.graphs + sum(e.graphs.captured for e in cluster.engines),
+        graph_build_ms=at_start.build_ps // PS_PER_NS // NS_PER_MS,
+        graph_misses=sum(e.graphs.captured for e in cluster.engines),
         pcie_bytes=sum(
             e.host_tier.to_host.bytes_moved + e.host_tier.to_device.bytes_moved
             for e in cluster.engines

@@ -33,6 +33,7 @@ class Drafted(NamedTuple):
     width          new tokens a sequence where all have as many, else 0
     read_tokens    KV tokens that attention reads beyond those of plain decoding
     blocks         KV blocks the drafts need
+    widest         new tokens of the sequence that has most
     """
 
     tokens: int = 0
@@ -40,6 +41,7 @@ class Drafted(NamedTuple):
     width: int = 1
     read_tokens: int = 0
     blocks: int = 0
+    widest: int = 1
 
 
 class Speculator:
@@ -183,7 +185,8 @@ class Speculator:
         self.read_tokens[0] += packed
         self.read_tokens[1] += grown
         read = total if self._regime is None else (packed, grown)[self._regime]
-        return Drafted(total, cost_ps, 1 + widths.pop() if len(widths) == 1 else 0, read, blocks)
+        widest = 1 + max(widths)
+        return Drafted(total, cost_ps, widest if len(widths) == 1 else 0, read, blocks, widest)
 
     def counts(self) -> tuple[int, int]:
         """Return (drafted, accepted) tokens of the step in progress."""

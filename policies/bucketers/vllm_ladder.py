@@ -15,9 +15,16 @@ _MAX_TOKENS = 512
 
 @dataclass
 class LadderState:
-    """`widths` by query length: captured sizes, rounded up to whole sequences where a query has several."""
+    """What has been asked for so far.
 
+    sizes   the ladder
+    widths  by query length: the sizes rounded up to whole sequences where a query has several
+    built   widths captured while serving (`lazy`)
+    """
+
+    sizes: tuple[int, ...]
     widths: dict[int, list[int]]
+    built: set[int]
 
 
 @dataclass(frozen=True)
@@ -28,6 +35,10 @@ class VllmLadder(Bucketer[LadderState]):
                  piecewise ones), full_decode_only (only uniform decoding), piecewise (all), none
     max_tokens   widest capture; none: twice the engine's max_num_seqs, at most 512
 
+    lazy         capture a graph when a step first needs it, on the serving path, instead of all at start
+    eager_above  run eagerly where the graph is more than this many times as wide as the step (SGLang's rule has
+                 2); none: never
+
     A step wider than the widest capture runs eagerly at its own width. A full graph holds whole sequences, so
     that with 1 + k tokens a query its widths are rounded up to multiples of that. Piecewise graphs launch
     attention kernel by kernel; the profile has one launch cost for both, so they differ in padding only.
@@ -36,6 +47,8 @@ class VllmLadder(Bucketer[LadderState]):
 
     mode: Literal["full_and_piecewise", "full_decode_only", "piecewise", "none"] = "full_and_piecewise"
     max_tokens: int | None = None
+    lazy: bool = False
+    eager_above: int | None = None
 
     label = "vLLM capture sizes"
     source = "vLLM V1 compilation config"
@@ -43,13 +56,19 @@ class VllmLadder(Bucketer[LadderState]):
     def __post_init__(self) -> None:
         if self.max_tokens is not None and self.max_tokens < 1:
             raise InputError(f"max_tokens={self.max_tokens}: expected at least 1, or none")
+        if self.eager_above is not None and self.eager_above < 1:
+            raise InputError(f"eager_above={self.eager_above}: expected at least 1, or none")
 
     def new_state(self, host: HostInfo) -> LadderState:
         """Return the ladder for one token a sequence."""
-        return LadderState({1: list(self.plan(host))})
+        sizes = self._sizes(host)
+        return LadderState(sizes, {1: list(sizes)}, set())
 
     def plan(self, host: HostInfo) -> tuple[int, ...]:
-        """Return the widths to capture."""
+        """Return the widths to capture at start."""
+        return () if self.lazy else self._sizes(host)
+
+    def _sizes(self, host: HostInfo) -> tuple[int, ...]:
         if self.mode == "none":
             return ()
         top = self.max_tokens if self.max_tokens is not None else min(2 * host.max_num_seqs, _MAX_TOKENS)
@@ -57,15 +76,23 @@ class VllmLadder(Bucketer[LadderState]):
         return tuple(n for n in sizes if n <= top)
 
     def pick(self, state: LadderState, captured: Sequence[int], shape: BatchShape) -> GraphChoice:
-        """Return the narrowest graph that holds the step. Mutates state (a ladder for each query length)."""
+        """Return the narrowest graph that holds the step. Mutates state (ladders, lazy captures)."""
         query = shape.query_tokens if shape.prefill_seqs == 0 else 0
         if query == 0 and self.mode == "full_decode_only":
             return GraphChoice(None, shape.tokens, shape.tokens)
         unit = query if query > 1 and self.mode != "piecewise" else 1
         widths = state.widths.get(unit)
         if widths is None:
-            widths = state.widths[unit] = sorted({-(-n // unit) * unit for n in captured})
+            widths = state.widths[unit] = sorted(
+                {-(-n // unit) * unit for n in (state.sizes if self.lazy else captured)}
+            )
         at = bisect_left(widths, shape.tokens)
         if at == len(widths):
             return GraphChoice(None, shape.tokens, shape.tokens)
-        return GraphChoice(widths[at], widths[at], shape.tokens, holds_until_tokens=widths[at])
+        width = widths[at]
+        if self.eager_above is not None and width > self.eager_above * shape.tokens:
+            return GraphChoice(None, shape.tokens, shape.tokens)
+        build = self.lazy and width not in state.built
+        if build:
+            state.built.add(width)
+        return GraphChoice(width, width, width, build, holds_until_tokens=width)
