@@ -213,8 +213,8 @@ def _stands(value: Any, known: str) -> bool:
     if isinstance(value, bool) or value is None:
         return False
     spellings = {plain(str(value))}
-    if isinstance(value, Decimal | float) and value == int(value):
-        spellings.add(str(int(value)))
+    if isinstance(value, Decimal | float) and -1e15 < (number := float(value)) < 1e15 and number.is_integer():
+        spellings.add(str(int(number)))
     return any(word and f" {word} " in known for word in spellings)
 
 
