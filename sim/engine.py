@@ -32,16 +32,20 @@ from sim.prefetch import Prefetch
 from sim.pricing import StepPrices
 from sim.request import Request
 from sim.rows import RequestRows
+from sim.shares import Shares
 from sim.speculate import Drafted, Speculator
 from sim.stretch import Stretch
 from traces.tables import CACHE_EVENTS
 
 _NO_DRAFT = Drafted()
+_LAST = 1 << 60  # in the queue, behind every canonical request
 _LOAD_BACK = CACHE_EVENTS.index("load_back")
 
 
 class Engine:
     """A replica. `submit` and the timers it sets drive it; `done(request, finished)` reports each end.
+
+    fill_ended(request, finished_ps, status) gets what would be the row of a fill; with it, shares of steps are kept.
 
     Every public method but the properties mutates. `total_blocks` is the KV pool of the replica at start.
     """
@@ -65,6 +69,7 @@ class Engine:
         oracle: RecordedOracle | None = None,
         speculator: Speculator | None = None,
         prefetcher: Prefetcher[Any] | None = None,
+        fill_ended: Callable[[Request, int, str], None] | None = None,
         check: Callable[[Engine], None] | None = None,
     ) -> None:
         self.env = env
@@ -111,13 +116,21 @@ class Engine:
         self._prices = StepPrices(profile, self._max_tokens, bucketer, host, scheduled_ahead=ahead)
         self.memory.drops_last_block = speculator is not None and speculator.drops_last_block
         self.graphs = Graphs(env, index, config, profile, self.memory, log)
-        self._rows = RequestRows(env, index, log)
+        self._rows = RequestRows(env, index, log, fill_ended)
 
         self.batch = DecodeBatch(config.block_tokens)
         self.waiting_heap: list[tuple[int, int, int, Request]] = []
         self.running_requests: dict[int, Request] = {}
         self.prefilling: list[Request] = []
         self.queued_tokens = 0
+        self._keeps_fills = fill_ended is not None
+        self.shares = Shares() if self._keeps_fills else None
+        self.fill_seqs = 0  # fills that decode
+        self._low = False  # a fill of low priority was here
+        self._aborting: list[Request] = []
+        self._unaccounted: dict[Request, int] = {}  # chunks of the step that ends now
+        self._loading: set[int] = set()  # requests whose copy from the host is under way
+        self._dropped = 0  # entries of the waiting heap whose request was aborted
         self._sequence = 0
         self._timer: simpy.Event | None = None
         self._plan_pending = False
@@ -150,7 +163,7 @@ class Engine:
     @property
     def waiting(self) -> int:
         """Requests released and not admitted."""
-        return len(self.waiting_heap)
+        return len(self.waiting_heap) - self._dropped
 
     @property
     def kv_tokens_active(self) -> int:
@@ -197,6 +210,26 @@ class Engine:
             self._cut()
         elif not self._ending:
             self._request_plan()
+
+    def abort(self, request: Request) -> None:
+        """Stop a request that has not ended; nothing is reported back. A step in progress runs to its end with it."""
+        if request.ended:
+            return
+        if request.number in self.running_requests:
+            if self._timer is not None:
+                self._aborting.append(request)
+                self._cut()
+                return
+            self._drop(request)
+            if not self._ending:
+                self._request_plan()
+            return
+        request.ended = True
+        self._dropped += 1
+        if request.preemptions == 0:
+            self.queued_tokens -= request.prompt_tokens
+        self._rows.end(request, self.env.now, "aborted")
+        self.reconsider()
 
     def forecast(self, forecast: Forecast) -> None:
         """Pass a predictor's forecast to the evictor and the prefetcher."""
@@ -253,12 +286,16 @@ class Engine:
             if ended:
                 self._close_stretch(ended)
                 self.batch.advance(ended)
+        for request in self._aborting:
+            if not request.ended:
+                self._drop(request)
         for request in list(self.running_requests.values()):
             if request.join_step >= 0:
-                self.batch.leave(request)
+                self._leave_batch(request)
             self._rows.end(request, -1, "incomplete")
         for _, _, _, request in sorted(self.waiting_heap, key=lambda entry: entry[:3]):
-            self._rows.end(request, -1, "incomplete")
+            if not request.ended:
+                self._rows.end(request, -1, "incomplete")
 
     # -- the step loop ---------------------------------------------------------------------------------------
 
@@ -284,13 +321,26 @@ class Engine:
         self.batch.advance(n)
         if self._speculator is not None:
             self._verify()
+        chunks, self._chunks = self._chunks, []
+        if self._keeps_fills:
+            self._unaccounted = dict(chunks)
+            aborting, self._aborting = self._aborting, []
+            for request in aborting:
+                if not request.ended:
+                    self._drop(request)
         # In the order of the running list, as vLLM does: who ends first is evicted first.
         if self.batch.steps_to_finish() <= 0:
-            for request in self.batch.pop_finished():
-                self._finish(request)
-        chunks, self._chunks = self._chunks, []
+            finished = self.batch.pop_finished()
+            if self._keeps_fills:
+                for request in finished:
+                    self._left_batch(request)
+            for request in finished:
+                if not request.ended:
+                    self._finish(request)
         for request, tokens in chunks:
-            self._prefilled(request, tokens)
+            if not request.ended:
+                self._unaccounted.pop(request, None)
+                self._prefilled(request, tokens)
         self._ending = False
         # A lone replica plans at once, unless something else of this instant may still arrive.
         if self._lone and self.env.peek() > self.env.now:
@@ -316,6 +366,10 @@ class Engine:
             self._preempt()
             preempted = True
         self._begin_stretch()
+        waiting = self.waiting_heap
+        while self._dropped and waiting and waiting[0][3].ended:
+            heappop(waiting)
+            self._dropped -= 1
         seats = len(self.running_requests) < self.config.max_num_seqs
         if self.prefilling or (self.waiting_heap and seats and not preempted):
             self._settle(1)  # decodes come first, also for memory
@@ -416,7 +470,7 @@ class Engine:
         """Draft for the step about to run, and take the KV blocks that the drafts need."""
         if self._speculator is None or not self.batch.seqs:
             return _NO_DRAFT
-        decoding = [r for r in self.running_requests.values() if r.join_step >= 0]
+        decoding = [r for r in self.running_requests.values() if r.join_step >= 0 and not r.fill]
         spare_tokens = self._max_tokens - self.batch.seqs - prefill_tokens
         spare_blocks = self.free_blocks + self.tree.evictable_blocks
         d = self._speculator.draft(self.batch, decoding, spare_tokens, spare_blocks, self.env.now)
@@ -441,14 +495,14 @@ class Engine:
             batch.join(request)
 
     def _open_row(self, seqs: int, prefill_seqs: int, prefill_tokens: int, graph: int) -> None:
-        continuing = seqs
+        continuing = seqs - self.fill_seqs
         if self._gap_after_pause:
             continuing = 0
             self._gap_after_pause = False
             self._log_pause_gaps()
         self._row = (
-            seqs, continuing, prefill_seqs, prefill_tokens, self.batch.context_tokens, len(self.waiting_heap),
-            self._active_before, self._cached_before,
+            seqs, continuing, prefill_seqs, prefill_tokens, self.batch.context_tokens, self.waiting,
+            self._active_before, self._cached_before, self.fill_seqs,
         )  # fmt: skip
         self._row_graph = graph
 
@@ -458,7 +512,7 @@ class Engine:
         self._timer = call_after(self.env, delay_ps, self._step_end_priority, self._on_timer)
 
     def _close_stretch(self, n: int) -> None:
-        seqs, continuing, prefill_seqs, prefill_tokens, context, waiting, active, cached = self._row
+        seqs, continuing, prefill_seqs, prefill_tokens, context, waiting, active, cached, fills = self._row
         drafted, accepted = (0, 0) if self._speculator is None else self._speculator.counts()
         # Only bulk eviction takes cached blocks during a stretch; elsewhere they left before its row was opened.
         free = self._free_before if self._bulk_evict and not prefill_seqs else 1 << 40
@@ -466,13 +520,19 @@ class Engine:
         self.log.stretch(
             (self.index, n, stretch.start_ps, stretch.first_ps, stretch.growth_ps, seqs, continuing, prefill_seqs,
              prefill_tokens, context, waiting, active, cached, free, self.batch.step, drafted, accepted,
-             self._row_graph),
+             self._row_graph, fills),
             self.batch.phases, n,
         )  # fmt: skip
         self.steps += n
         self.stretches += 1
         self._last_end_ps = self._end_ps if n == self._stretch.steps else self._stretch.time_of(n)
         self.busy_ps += self._last_end_ps - self._stretch.start_ps
+        if self.shares is not None:
+            took_ps = self._last_end_ps - self._stretch.start_ps
+            tokens = seqs + drafted + prefill_tokens
+            self.shares.ran(took_ps, tokens)
+            for request, chunk in self._chunks:
+                request.share_ps += took_ps * chunk // tokens
         if self.prefetch is not None and not prefill_seqs:
             self.prefetch.ran(n, self._last_end_ps - self._stretch.start_ps)
 
@@ -513,14 +573,18 @@ class Engine:
         limit = self.config.max_num_seqs
         while admit and budget > 0 and self.waiting_heap and len(self.running_requests) < limit:
             request = self.waiting_heap[0][3]
+            if request.ended:
+                heappop(self.waiting_heap)
+                self._dropped -= 1
+                continue
             if not self.memory.reserve(request):
                 break
             heappop(self.waiting_heap)
-            self.running_requests[request.stage] = request
+            self.running_requests[request.number] = request
             self.queued_tokens -= request.prompt_tokens if request.preemptions == 0 else 0
             if request.admitted_ps < 0:
                 request.admitted_ps = self.env.now
-            if self._oracle is not None:
+            if self._oracle is not None and not request.fill:
                 self._oracle.admitted(request.stage)
             if self.host_tier is not None and self._load_back(request):
                 continue
@@ -569,13 +633,15 @@ class Engine:
             ),
         )
         version = request.version
+        self._loading.add(request.number)
 
         def arrived(_: simpy.Event) -> None:
-            if request.version == version and request.stage in self.running_requests:
+            if request.version == version and request.number in self.running_requests:
                 self.memory.publish(
                     request, request.computed_tokens // self._block_tokens, self.env.now // PS_PER_NS
                 )
                 self.memory.restore(request)
+                self._loading.discard(request.number)
                 self.prefilling.append(request)
                 if self._timer is None:
                     self._request_plan()
@@ -602,14 +668,17 @@ class Engine:
             request.first_token_ps = now
         else:
             gap_ns = now // PS_PER_NS - request.last_token_ps // PS_PER_NS
-            self._rows.decision("gap", request, gap_ns)
+            self._rows.gap(request, gap_ns)
         request.generated += 1
         if request.generated == request.output_tokens:
             self._finish(request)
         else:
-            if self._speculator is not None:
+            if self._speculator is not None and not request.fill:
                 self._speculator.begin(request)
             self.batch.join(request)
+            self.fill_seqs += request.fill
+            if self.shares is not None:
+                self.shares.join(request)
 
     # -- ends ------------------------------------------------------------------------------------------------
 
@@ -621,8 +690,9 @@ class Engine:
                 request.workflow, request.agent, stage, self.paths.sequence_segment[stage], blocks
             )
         self.memory.give_back(request, keep=True)
-        del self.running_requests[request.stage]
-        if self._speculator is not None:
+        del self.running_requests[request.number]
+        request.ended = True
+        if self._speculator is not None and not request.fill:
             self._speculator.finish(request)
         self._rows.end(request, self.env.now, "finished")
         self._done(request, True)
@@ -631,20 +701,22 @@ class Engine:
         """Take back the KV of the request admitted last (lowest priority first), to be recomputed."""
         running = self.running_requests
         if self._by_priority:
-            request = max(running.values(), key=lambda r: (r.priority, r.sequence))
+            request = max(running.values(), key=lambda r: (r.low, r.priority, r.sequence))
         else:
-            request = running[next(reversed(running))]
-        del running[request.stage]
+            last = next((r for r in reversed(running.values()) if r.low), None) if self._low else None
+            request = last or running[next(reversed(running))]
+        del running[request.number]
         computed = True
         request.unreached_tokens = request.target_tokens - request.computed_tokens
         if request.join_step >= 0:
-            self.batch.leave(request)
+            self._leave_batch(request)
             request.last_token_ps = self._last_end_ps
             request.unreached_tokens = 0
         elif request in self.prefilling:
             self.prefilling.remove(request)
         else:
             computed = False  # its copy from the host has not arrived
+            self._loading.discard(request.number)
         # vLLM frees blocks into the cache's queue, where they may still be hit; a radix tree drops what is
         # private.
         self.memory.give_back(request, keep=computed and not self.memory.radix)
@@ -655,12 +727,43 @@ class Engine:
         self._enqueue(request)
         self._rows.decision("preempt", request, request.target_tokens)
 
+    def _drop(self, request: Request) -> None:
+        """Take an aborted request out between steps; its full blocks stay in the cache."""
+        if request.join_step >= 0:
+            self._leave_batch(request)
+        chunk = self._unaccounted.pop(request, 0)
+        request.computed_tokens += chunk
+        request.prefilled_tokens += chunk
+        if request in self.prefilling:
+            self.prefilling.remove(request)
+        self.memory.give_back(request, keep=request.number not in self._loading)
+        self._loading.discard(request.number)
+        del self.running_requests[request.number]
+        if self._speculator is not None and not request.fill and request.generated > 0:
+            self._speculator.finish(request)
+        request.ended = True
+        request.version += 1
+        self._rows.end(request, self.env.now, "aborted")
+
+    def _leave_batch(self, request: Request) -> None:
+        self.batch.leave(request)
+        self._left_batch(request)
+
+    def _left_batch(self, request: Request) -> None:
+        self.fill_seqs -= request.fill
+        if self.shares is not None:
+            self.shares.leave(request)
+
     def _reject(self, request: Request, reason: str) -> None:
+        request.ended = True
         self._rows.end(request, self.env.now, "rejected", reason)
         self._done(request, False)
 
     def _enqueue(self, request: Request) -> None:
         priority = request.priority if self._by_priority else 0
+        if request.low:
+            priority = _LAST
+            self._low = True
         heappush(self.waiting_heap, (priority, request.sequence, request.version, request))
 
     def _evicted_by_decode(self, node: Node, blocks: int, freed: int) -> None:
@@ -674,4 +777,4 @@ class Engine:
         gap_ns = self._stretch.time_of(1) // PS_PER_NS - self._last_end_ps // PS_PER_NS
         for request in self.running_requests.values():
             if request.join_step >= 0:
-                self._rows.decision("gap", request, gap_ns)
+                self._rows.gap(request, gap_ns)

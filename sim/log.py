@@ -43,7 +43,7 @@ class MemorySink:
         self._parts[table].append(rows)
 
     def tables(self) -> dict[str, pa.Table]:
-        """Return all six tables."""
+        """Return all tables."""
         out = {}
         for name, schema in SCHEMAS.items():
             parts = self._parts[name]
@@ -129,7 +129,7 @@ class RunLog:
 
     def stretch(self, row: tuple[int, ...], phases: list[int], steps: int) -> None:
         """Append a stretch of `steps` steps: (replica, n, start_ps, first_ps, growth_ps, decode, continuing,
-        prefill_seqs, prefill_tokens, context, waiting, active, cached, free, step, drafted, accepted, graph).
+        prefill_seqs, prefill_tokens, context, waiting, active, cached, free, step, drafted, accepted, graph, fills).
 
         `active` and `cached` hold before the stretch allocates; `phases` is the batch's block phases.
         """
@@ -193,7 +193,7 @@ def _column(field: pa.Field, values: Iterable[Any]) -> pa.Array:
 def _expand(stretches: list[tuple[int, ...]], phases: list[list[int]], block_tokens: int) -> pa.Table:
     m = np.array(stretches, dtype=np.int64)
     (replica, n, start, first, growth, decode, continuing, prefill_seqs, prefill_tokens, context, waiting,
-     active, cached, free, step, drafted, accepted, graph) = m.T  # fmt: skip
+     active, cached, free, step, drafted, accepted, graph, fills) = m.T  # fmt: skip
     rows = np.repeat(np.arange(len(n)), n)
     i = np.arange(len(rows)) - np.repeat(np.cumsum(n) - n, n)
 
@@ -210,7 +210,8 @@ def _expand(stretches: list[tuple[int, ...]], phases: list[list[int]], block_tok
         "start_ns": start_ns,
         "duration_ns": duration_ns,
         "decode_seqs": decode[rows],
-        "continuing_seqs": np.where(i == 0, continuing[rows], decode[rows]),
+        "fill_seqs": fills[rows],
+        "continuing_seqs": np.where(i == 0, continuing[rows], (decode - fills)[rows]),
         "prefill_seqs": prefill_seqs[rows],
         "prefill_tokens": prefill_tokens[rows],
         "context_tokens": context[rows] + i * decode[rows],

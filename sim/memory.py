@@ -105,7 +105,7 @@ class Memory:
             segment = self._paths.sequence_segment[stage]
         node, matched = self.tree.find(segment, min(shared, cap))
         if request.preemptions and matched == shared < cap:
-            tail = self.tree.private(stage)
+            tail = self.tree.private(request.number)
             while tail is not None and tail.segment < 0 and tail.start >= cap:
                 tail = tail.parent
             if tail is not None and tail.segment < 0:
@@ -224,6 +224,7 @@ class Memory:
                     request.stage,
                     full,
                     Access(now_ns, request.workflow, request.stage, request.agent),
+                    request.number,
                 )
                 if parent is not None:
                     self.tree.unpin(parent, now_ns)

@@ -8,6 +8,10 @@ from sim.kv.radix import Node
 class Request:
     """State of one LLM stage from its release to its end. Mutated by the engine that serves it.
 
+    number          the host's number for it: the stage's, but a fill of a stage has one of its own
+    fill            runs ahead of the canonical flow; `low` then queues behind it and gives its KV back first
+    ended           finished, rejected or aborted
+    share_ps        part of the steps it was in, by tokens, once it ended (engines that keep shares)
     target_tokens   tokens to prefill: the prompt, plus what was generated before a preemption
     computed_tokens tokens whose KV exists (reused or prefilled)
     private_blocks  KV blocks the request holds itself, outside the prefix tree
@@ -18,11 +22,11 @@ class Request:
     """
 
     __slots__ = (
-        "accepted_tokens", "admitted_ps", "agent", "computed_tokens", "drafted_tokens", "first_token_ps",
-        "generated", "gpu_hit_tokens", "host_hit_tokens", "join_step", "last_token_ps", "node", "node_blocks",
-        "output_tokens", "preemptions", "prefilled_tokens", "priority", "private_blocks", "prompt_tokens",
-        "recomputed_tokens", "released_ps", "sequence", "stage", "target_tokens", "unreached_tokens",
-        "version", "workflow",
+        "accepted_tokens", "admitted_ps", "agent", "computed_tokens", "drafted_tokens", "ended", "fill",
+        "first_token_ps", "generated", "gpu_hit_tokens", "host_hit_tokens", "join_step", "last_token_ps", "low",
+        "node", "node_blocks", "number", "output_tokens", "preemptions", "prefilled_tokens", "priority",
+        "private_blocks", "prompt_tokens", "recomputed_tokens", "released_ps", "sequence", "share_ps", "stage",
+        "target_tokens", "unreached_tokens", "version", "workflow",
     )  # fmt: skip
 
     def __init__(
@@ -34,8 +38,17 @@ class Request:
         output_tokens: int,
         released_ps: int,
         priority: int,
+        *,
+        number: int = -1,
+        fill: bool = False,
+        low: bool = False,
     ) -> None:
         self.stage = stage
+        self.number = stage if number < 0 else number
+        self.fill = fill
+        self.low = low
+        self.ended = False
+        self.share_ps = 0
         self.workflow = workflow
         self.agent = agent
         self.prompt_tokens = prompt_tokens

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from sim.clock import PS_PER_NS, Clock
 from sim.log import RunLog
 from sim.request import Request
@@ -13,10 +15,22 @@ _STATUS = {name: i for i, name in enumerate(REQUEST_STATUS)}
 class RequestRows:
     """Writes to the log; mutates nothing else."""
 
-    def __init__(self, env: Clock, index: int, log: RunLog) -> None:
+    def __init__(
+        self,
+        env: Clock,
+        index: int,
+        log: RunLog,
+        fill_ended: Callable[[Request, int, str], None] | None = None,
+    ) -> None:
+        self._fill_ended = fill_ended
         self._env = env
         self._index = index
         self._log = log
+
+    def gap(self, request: Request, gap_ns: int) -> None:
+        """A canonical request's token came `gap_ns` after its predecessor, which the step before did not emit."""
+        if not request.fill:
+            self.decision("gap", request, gap_ns)
 
     def decision(self, action: str, request: Request, value: int) -> None:
         """Write a decision of the engine about a request ("gap": ns without a token; "preempt": tokens lost)."""
@@ -26,7 +40,11 @@ class RequestRows:
         )
 
     def end(self, request: Request, finished_ps: int, status: str, reason: str = "") -> None:
-        """Write how a request ended; `finished_ps` is -1 if it did not."""
+        """Write how a request ended; `finished_ps` is -1 if it did not. Of a fill, tell who knows what became of it."""
+        if request.fill:
+            assert self._fill_ended is not None
+            self._fill_ended(request, finished_ps, status)
+            return
         self._log.add(
             "requests",
             (

@@ -27,7 +27,7 @@ class _Source(Protocol):
 
 
 class RunLog:
-    """Six tables of one run. Columns are cached once read; arrays handed out are read-only.
+    """Tables of one run. Columns are cached once read; arrays handed out are read-only.
 
     Columns of names (dictionary columns) are queried with `select`. The log itself never changes.
     """

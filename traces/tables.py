@@ -1,4 +1,4 @@
-"""The run log: six tables with one schema, written by the simulator, the live recorder and importers.
+"""The run log: tables with one schema, written by the simulator, the live recorder and importers.
 
 Times are int64 nanoseconds since the start of the run; -1 means "did not happen". The schema version is in the
 metadata of every file. Metrics (`traces/metrics.py`) are pure functions over these tables.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-TABLES_VERSION = 1
+TABLES_VERSION = 2
 
 _dict = pa.dictionary(pa.int16(), pa.string())
 
@@ -24,7 +24,7 @@ REQUEST_STATUS = ("finished", "rejected", "aborted", "incomplete")
 CACHE_EVENTS = ("insert", "hit", "evict", "load_back", "write_host", "drop_host", "prefetch")
 
 SCHEMAS: dict[str, pa.Schema] = {
-    # One row per LLM stage that was released to a replica, written when it ends.
+    # One row per LLM stage of the canonical flow that was released to a replica, written when it ends.
     "requests": _schema(
         stage=pa.int32(),  # index into the workload's stages
         workflow=pa.int32(),
@@ -52,7 +52,8 @@ SCHEMAS: dict[str, pa.Schema] = {
         start_ns=pa.int64(),
         duration_ns=pa.int64(),
         decode_seqs=pa.int32(),  # sequences that decode in this step
-        continuing_seqs=pa.int32(),  # of those, sequences whose previous token came from the step just before
+        fill_seqs=pa.int32(),  # of those, fills; what they prefill is in prefill_tokens, too
+        continuing_seqs=pa.int32(),  # canonical sequences whose previous token came from the step just before
         prefill_seqs=pa.int32(),
         prefill_tokens=pa.int32(),
         context_tokens=pa.int64(),  # KV tokens read by decoding sequences
@@ -95,6 +96,31 @@ SCHEMAS: dict[str, pa.Schema] = {
         promoted=pa.int16(),
         saved_ns=pa.int64(),
         wasted_ns=pa.int64(),
+    ),
+    # One row per stage that a fill ran (or found done), written when its fate is known.
+    "fills": _schema(
+        fill=pa.int32(),
+        workflow=pa.int32(),
+        branch=pa.int32(),
+        option=pa.int32(),  # index into the workload's options
+        rank=pa.int16(),  # of the candidate, 0 best
+        position=pa.int16(),  # of the stage in the path
+        stage=pa.int32(),
+        replica=pa.int16(),  # -1: no request
+        started_ns=pa.int64(),
+        admitted_ns=pa.int64(),
+        first_token_ns=pa.int64(),
+        ended_ns=pa.int64(),
+        prompt_tokens=pa.int32(),
+        output_tokens=pa.int32(),
+        gpu_hit_tokens=pa.int32(),
+        host_hit_tokens=pa.int32(),
+        prefilled_tokens=pa.int32(),
+        recomputed_tokens=pa.int32(),
+        preemptions=pa.int16(),
+        share_ns=pa.int64(),  # its part of the steps it was in, by tokens
+        status=pa.int8(),  # index into REQUEST_STATUS
+        fate=_dict,  # promoted, or why it was not
     ),
     "workflows": _schema(
         workflow=pa.int32(),

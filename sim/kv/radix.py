@@ -23,7 +23,7 @@ class Node:
 
     __slots__ = (
         "block_tokens", "children", "created_ns", "end", "evicted", "id", "identity", "last_access_ns",
-        "parent", "prefetched", "refs", "segment", "stage", "start",
+        "owner", "parent", "prefetched", "refs", "segment", "stage", "start",
     )  # fmt: skip
 
     def __init__(
@@ -36,8 +36,10 @@ class Node:
         end: int,
         now_ns: int,
         block_tokens: int,
+        owner: int = -1,
     ) -> None:
         self.id = id
+        self.owner = owner  # request whose private tail it is
         self.parent = parent
         self.segment = segment
         self.stage = stage
@@ -83,7 +85,7 @@ class RadixCache:
         self.resident_blocks = 0
         self.protected_blocks = 0
         self._deepest: dict[int, Node] = {}  # segment -> node that holds its deepest resident block
-        self._private: dict[int, Node] = {}  # stage -> its private tail
+        self._private: dict[int, Node] = {}  # request -> its private tail
         self._next_id = 0
         self.changed: set[int] | None = None
 
@@ -109,17 +111,18 @@ class RadixCache:
             segment = parent[segment]
         return None, 0
 
-    def private(self, stage: int) -> Node | None:
-        """Return the private tail of `stage`, if any of it is resident."""
-        return self._private.get(stage)
+    def private(self, request: int) -> Node | None:
+        """Return the private tail of `request` (its number), if any of it is resident."""
+        return self._private.get(request)
 
     def cut_at(self, node: Node, block: int, now_ns: int) -> Node:
         """Return the node that ends at `block` exactly, splitting `node` if it goes on. Mutates."""
         if node.end == block:
             return node
         upper = Node(
-            self._next_id, node.parent, node.segment, node.stage, node.start, block, now_ns, node.block_tokens
-        )
+            self._next_id, node.parent, node.segment, node.stage, node.start, block, now_ns, node.block_tokens,
+            node.owner,
+        )  # fmt: skip
         self._next_id += 1
         paths, deepest = self.paths, self._deepest
         if self.changed is not None:
@@ -182,14 +185,19 @@ class RadixCache:
             node = node.parent
         return total
 
-    def insert(self, parent: Node | None, segment: int, stage: int, end: int, access: Access) -> Node:
+    def insert(
+        self, parent: Node | None, segment: int, stage: int, end: int, access: Access, owner: int = -1
+    ) -> Node:
         """Add blocks up to `end` below `parent`, which ends where they begin, and pin the new node. Mutates.
 
-        segment -1 makes a private tail of `stage`. The caller must have pinned the parent, and keeps that
+        segment -1 makes a private tail of the request `owner`. The caller must have pinned the parent, and keeps that
         pin.
         """
         start = parent.end if parent is not None else 0
-        node = Node(self._next_id, parent, segment, stage, start, end, access.now_ns, self.paths.block_tokens)
+        node = Node(
+            self._next_id, parent, segment, stage, start, end, access.now_ns, self.paths.block_tokens,
+            owner,
+        )  # fmt: skip
         self._next_id += 1
         if segment >= 0:
             paths, deepest = self.paths, self._deepest
@@ -198,7 +206,7 @@ class RadixCache:
                 deepest[at] = node
                 at = paths.parent[at]
         else:
-            self._private[stage] = node
+            self._private[owner] = node
         if self.changed is not None:
             self._note(node)
         self.resident_blocks += end - start
@@ -257,11 +265,11 @@ class RadixCache:
         if self.changed is not None:
             self._note(node)
         segment = node.segment
-        if segment < 0 and self._private.get(node.stage) is node:
+        if segment < 0 and self._private.get(node.owner) is node:
             if parent is not None and parent.segment < 0:
-                self._private[node.stage] = parent
+                self._private[node.owner] = parent
             else:
-                del self._private[node.stage]
+                del self._private[node.owner]
         while segment >= 0 and paths.end[segment] > node.start:
             if paths.start[segment] < node.start and parent is not None:
                 deepest[segment] = parent

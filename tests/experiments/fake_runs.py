@@ -72,6 +72,7 @@ def tables(
         },
         "steps": {
             "start_ns": start, "duration_ns": duration, "decode_seqs": batch, "continuing_seqs": batch - 2,
+            "fill_seqs": 0 * batch,
             "prefill_seqs": np.full(steps, 1), "context_tokens": batch * 900, "waiting": batch // 8,
             "kv_blocks_active": (0.4 * KV_BLOCKS * full).astype(np.int64),
             "kv_blocks_cached": (0.55 * KV_BLOCKS * full).astype(np.int64),

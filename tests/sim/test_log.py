@@ -18,7 +18,7 @@ from traces.tables import SCHEMAS
 def stretch(log: RunLog, *, replica: int = 0, n: int, start: int, free: int = 1 << 40) -> None:
     """Three sequences of context 10, 20 and 30 in blocks of four, growing by 3000 ps a step."""
     log.stretch(
-        (replica, n, start, 1_000_000, 3_000, 3, 2, 0, 0, 60, 1, 20, 7, free, 0, 0, 0, 5), [1, 0, 2, 0], n
+        (replica, n, start, 1_000_000, 3_000, 3, 2, 0, 0, 60, 1, 20, 7, free, 0, 0, 0, 5, 0), [1, 0, 2, 0], n
     )
 
 

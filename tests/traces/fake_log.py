@@ -61,6 +61,7 @@ def two_requests() -> dict[str, pa.Table]:
         start_ns=[0, 10 * MS, 15 * MS, 20 * MS, 50 * MS],
         duration_ns=[10 * MS, 5 * MS, 5 * MS, 5 * MS, 10 * MS],
         decode_seqs=[0, 1, 1, 2, 0],
+        fill_seqs=[0] * 5,
         continuing_seqs=[0, 1, 1, 2, 0],
         prefill_seqs=[1, 0, 1, 0, 1],
         waiting=[0, 1, 0, 0, 0],

@@ -55,6 +55,7 @@ def test_itl_does_not_join_steps_of_different_replicas() -> None:
         start_ns=[0, 0, 10 * MS, 11 * MS],
         duration_ns=[e * MS - s for e, s in zip(ends, [0, 0, 10 * MS, 11 * MS], strict=True)],
         decode_seqs=[1, 2, 1, 2],
+        fill_seqs=[0] * 4,
         continuing_seqs=[0, 0, 1, 2],
     )
     gaps = itl_ms(from_tables({"steps": steps}))
