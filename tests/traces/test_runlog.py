@@ -100,7 +100,7 @@ def _wrong_type(run: Path) -> None:
     [
         (_missing, "missing"),
         (_cut_off, "not a whole Parquet file"),
-        (_other_version, "run log version 999, this program reads 1"),
+        (_other_version, "run log version 999, this program reads 2"),
         (_foreign, "no run log"),
         (_column_gone, "field 'waiting': missing column"),
         (_wrong_type, "field 'waiting': type double, expected int32"),
