@@ -139,6 +139,10 @@ class ToyOracle:
         rows[:, workflow % (AGENTS + 1)] = 1
         return rows
 
+    def output_tokens(self, stage: int, position: int, count: int) -> NDArray[np.uint32]:
+        """Return uint32[count] made-up tokens."""
+        return (np.arange(position, position + count) % 7 + max(stage, 0)).astype(np.uint32)
+
 
 class ToyTree:
     """The cache. `step` serves one request, `drain` empties it; both raise AssertionError on a broken law.

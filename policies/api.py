@@ -295,8 +295,11 @@ class Drafter(Policy[S]):
     def finish(self, state: S, request: int) -> None:
         """The request ended. Mutates state."""
 
-    def cost_ps(self, profile: Profile, seqs: int, drafted_tokens: int) -> int:
-        """Return what drafting adds to a step, charged at the target implementation's cost, in ps."""
+    def cost_ps(self, profile: Profile, seqs: int, drafted_tokens: int, context_tokens: int = 0) -> int:
+        """Return what drafting adds to a step, charged at the target implementation's cost, in ps.
+
+        seqs: sequences drafted for. drafted_tokens, context_tokens: their sums over these sequences.
+        """
         return 0
 
     def memory_bytes(self, profile: Profile) -> tuple[int, int]:

@@ -5,7 +5,7 @@ the oracles of `HostInfo` are None unless the policy declares `needs = {"oracle"
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -100,6 +100,13 @@ class Oracle(Protocol):
         """
         ...
 
+    def output_tokens(self, stage: int, position: int, count: int) -> NDArray[np.uint32]:
+        """Return at most `count` of the tokens that a stage's request emits from `position` on.
+
+        Zeros where the trace holds no ids.
+        """
+        ...
+
 
 class BranchOracle(Protocol):
     """What a candidate drafter or gate with `needs = {"oracle"}` may ask. Offline references only."""
@@ -151,6 +158,7 @@ class HostInfo:
     capacity_tokens   KV tokens one replica can hold
     agents            agent names; Access.agent indexes them
     slowdown          what fills cost canonical requests, None where nobody probed
+    token_text        text of a token id, for drafters that read delimiters; None where ids are hashed
     """
 
     profile: Profile
@@ -165,6 +173,7 @@ class HostInfo:
     oracle: Oracle | None = None
     slowdown: Slowdown | None = None
     branch_oracle: BranchOracle | None = None
+    token_text: Callable[[int], str] | None = None
 
     def draw(self, purpose: str, *ids: int) -> float:
         """Return a uniform float in [0, 1) that depends on the run's seed, the purpose and the ids alone."""
@@ -177,6 +186,8 @@ class RequestView:
 
     request   the host's number for it, unique while it lives: what drafters key their state by
     stage     the stage of the trace it serves, -1 without a trace; two fills may serve one stage
+    structure text of the request's paired delimiters (AgentSpec A.1), None where it names none
+    query     the user query that caused the request (query_id of AgentSpec A.1), -1 where none is given
     """
 
     request: int
@@ -274,12 +285,25 @@ class GraphChoice:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A proposal for one request: token ids (hashed as in the trace) and the drafter's confidence per token."""
+    """A proposal for one request, and what a budget may weigh it by.
+
+    tokens            uint32[n]: ids, hashed as in the trace; zeros where the drafter states its acceptance
+    confidence        float32[n]: estimated probability that a token and all before it are accepted; descends
+    consensus_tokens  leading tokens that all `agreeing` continuations share: |CT*| of AgentSpec's equation 3
+    matches           n of equation 1: continuations that the drafter found in its history
+    agreeing          c of equation 1: those of them that begin with the most frequent prefix
+    """
 
     tokens: NDArray[np.uint32]
     confidence: NDArray[np.float32]
     consensus_tokens: int = 0
-    redundancy: float = 0.0
+    matches: int = 0
+    agreeing: int = 0
+
+    @property
+    def redundancy(self) -> float:
+        """Return c/n of AgentSpec's equation 1: the share of the matches that agree; 0 without a match."""
+        return self.agreeing / self.matches if self.matches else 0.0
 
 
 @dataclass(frozen=True, slots=True)

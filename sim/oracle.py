@@ -35,6 +35,8 @@ class RecordedOracle:
         self._n_agents = len(workload.agents)
         self._progress: dict[int, int] = {}
         self._workflow = workload.stage_workflow.tolist()
+        self._output_ptr, self._output_ids = workload.output_ptr, workload.output_ids
+        self._output_tokens = workload.output_tokens
 
     def admitted(self, stage: int) -> None:
         """A replica admitted the request of `stage`: it is no future use any more."""
@@ -70,6 +72,13 @@ class RecordedOracle:
         for k in range(steps):
             out[k, ahead[k] if k < len(ahead) and ahead[k] >= 0 else self._n_agents] = 1.0
         return out
+
+    def output_tokens(self, stage: int, position: int, count: int) -> NDArray[np.uint32]:
+        """Return at most `count` recorded output tokens of `stage` from `position` on; zeros without ids."""
+        if self._output_ptr is None or self._output_ids is None:
+            return np.zeros(max(min(count, int(self._output_tokens[stage]) - position), 0), dtype=np.uint32)
+        start = int(self._output_ptr[stage]) + position
+        return self._output_ids[start : min(start + count, int(self._output_ptr[stage + 1]))]
 
 
 def _agents_by_workflow(workload: Workload) -> list[list[int]]:

@@ -179,7 +179,7 @@ class Speculator:
             entries.append((request, request.version, k, accepted))
         self._step = entries
         self._held_blocks = blocks
-        cost_ps = self._drafter.cost_ps(self._profile, batch.seqs, sum(proposed))
+        cost_ps = self._drafter.cost_ps(self._profile, batch.seqs, sum(proposed), batch.context_tokens)
         self.draft_ps += cost_ps
         self.drafting_steps += total > 0
         self.read_tokens[0] += packed

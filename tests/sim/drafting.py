@@ -69,7 +69,7 @@ class Knowing(Drafter[Told]):
     def finish(self, state: Told, request: int) -> None:
         state.finished.append(request)
 
-    def cost_ps(self, profile: Any, seqs: int, drafted_tokens: int) -> int:
+    def cost_ps(self, profile: Any, seqs: int, drafted_tokens: int, context_tokens: int = 0) -> int:
         return self.cost * drafted_tokens
 
 

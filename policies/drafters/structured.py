@@ -1,0 +1,191 @@
+"""AgentSpec's structure-isolated drafting: draft from what the same agent wrote for the same query in such a block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policies._draft_blocks import OUTSIDE, Blocks, parse_structure
+from policies._draft_pool import History, Sequence, SuffixPool
+from policies._draft_reader import NOTHING, Reader
+from policies.api import Draft, Drafter, HostInfo, Profile, RequestView
+from traces.errors import InputError
+
+_PROMPT = -1  # the block of prompts, which no text is in
+Key = tuple[int, int, int]
+
+
+@dataclass(slots=True)
+class _Request:
+    """A running request: whose it is, its automaton, the segment it writes, and the end of its text."""
+
+    agent: int
+    query: int
+    blocks: Blocks | None
+    block: int
+    segment: Sequence
+    tail: NDArray[np.uint32]
+
+
+@dataclass(slots=True)
+class StructuredState:
+    """The caches by (agent, query, block), the running requests, and the last prompt of each (agent, query)."""
+
+    pool: SuffixPool
+    own: Reader
+    other: Reader
+    token_text: Callable[[int], str] | None
+    caches: dict[Key, History] = field(default_factory=dict)
+    requests: dict[int, _Request] = field(default_factory=dict)
+    prompts: dict[Key, NDArray[np.uint32]] = field(default_factory=dict)
+    trim_at_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class Structured(Drafter[StructuredState]):
+    """AgentSpec (S), section 4.1 and algorithm 1; by_block=false is its variant N, without semantic structure.
+
+    A request's block comes from its `structure` where the host knows the text of tokens, else from the host, with
+    the tokens. Its tail, within the block's segment, is looked up in what the same agent wrote for the same query in
+    blocks of this kind; the places of its longest suffix that occurred are the candidates (`_draft_paths.consensus`).
+
+    match_min   tokens that must match
+    match_max   tokens that are looked at
+    longest     most tokens drafted
+    by_agent    agents share no history (the agent_id of AgentSpec is an application; agents of a trace are its roles)
+    by_query    queries share no history
+    by_block    kinds of blocks share no history
+    history     generated: what was written; with_prompt: the agent's prompts for the query too, where they match longer
+    history_tokens  tokens remembered, about 75 bytes each; at the limit the older half is forgotten
+    ns_per_seq  what a lookup and its update cost a sequence and step, in ns, on one core of the host
+    """
+
+    label = "structure-isolated drafting"
+    source = "AgentSpec, section 4.1"
+
+    match_min: int = 2
+    match_max: int = 24
+    longest: int = 32
+    by_agent: bool = True
+    by_query: bool = True
+    by_block: bool = True
+    history: Literal["generated", "with_prompt"] = "generated"
+    history_tokens: int = 2_000_000
+    ns_per_seq: int = 8_000
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.match_min <= self.match_max or self.longest < 1:
+            raise InputError(
+                f"match_min={self.match_min}, match_max={self.match_max}, longest={self.longest}: expected "
+                "1 <= match_min <= match_max and longest of at least 1"
+            )
+        if self.history_tokens < 1 or self.ns_per_seq < 0:
+            raise InputError(
+                f"history_tokens={self.history_tokens}, ns_per_seq={self.ns_per_seq}: expected at least 1 and 0"
+            )
+
+    def new_state(self, host: HostInfo) -> StructuredState:
+        """Return empty caches."""
+        pool = SuffixPool(self.match_max + self.longest)
+        own, other = (Reader(self.longest, fast=pool.fast) for _ in range(2))
+        return StructuredState(pool, own, other, host.token_text, trim_at_tokens=self.history_tokens)
+
+    def begin(self, state: StructuredState, request: RequestView, prompt_ids: NDArray[np.uint32]) -> None:
+        """Start outside all blocks. Mutates state. Raises InputError for a malformed `structure`."""
+        blocks = None
+        if self.by_block and request.structure and state.token_text is not None:
+            blocks = Blocks(parse_structure(request.structure))
+        agent = request.agent if self.by_agent else 0
+        query = request.query if request.query >= 0 else request.workflow
+        query = query if self.by_query else 0
+        if state.pool.tokens > state.trim_at_tokens:
+            self._trim(state)
+        tail = prompt_ids[:0]
+        if self.history == "with_prompt" and len(prompt_ids):
+            self._remember(state, (agent, query, _PROMPT), prompt_ids)
+            tail = prompt_ids[-self.match_max :]
+        segment = state.pool.sequence(self._cache(state, (agent, query, OUTSIDE)))
+        state.requests[request.request] = _Request(agent, query, blocks, OUTSIDE, segment, tail)
+
+    def commit(
+        self,
+        state: StructuredState,
+        request: int,
+        tokens: NDArray[np.uint32],
+        blocks: NDArray[np.int8] | None = None,
+    ) -> None:
+        """Add the tokens to the block they are in; one that opens or closes a block is its last. Mutates state."""
+        r = state.requests[request]
+        after: list[int] = []
+        if r.blocks is not None and state.token_text is not None:
+            for token in tokens.tolist():
+                r.blocks.feed(token, state.token_text)
+                after.append(r.blocks.block)
+        elif blocks is not None and self.by_block:
+            after = blocks.tolist()
+        start = 0
+        for i, block in enumerate(after, 1):
+            if block != r.block:
+                state.pool.append(r.segment, tokens[start:i])
+                start = i
+                state.pool.close(r.segment)
+                r.block = block
+                r.segment = state.pool.sequence(self._cache(state, (r.agent, r.query, block)))
+        state.pool.append(r.segment, tokens[start:] if start else tokens)
+        if self.history == "with_prompt":
+            r.tail = np.concatenate((r.tail, tokens))[-self.match_max :]
+
+    def finish(self, state: StructuredState, request: int) -> None:
+        """End the segment, whatever is open; its tokens stay. Mutates state."""
+        state.pool.close(state.requests.pop(request).segment)
+
+    def propose(self, state: StructuredState, request: int, limit: int) -> Draft:
+        """Return what followed the latest of the matches that agree, to the end of its segment at most."""
+        r = state.requests[request]
+        limit = min(limit, self.longest)
+        if limit < 1:
+            return NOTHING
+        matched = state.own.consensus(state.pool, r.segment, None, self.match_min, self.match_max, limit)
+        if self.history == "with_prompt":
+            prompt = state.caches.get((r.agent, r.query, _PROMPT))
+            if prompt is not None and prompt.root >= 0:
+                rule = (self.match_min, self.match_max, limit)
+                if state.other.consensus(state.pool, prompt, r.tail, *rule) > matched:
+                    return state.other.draft()
+        return state.own.draft()
+
+    def cost_ps(self, profile: Profile, seqs: int, drafted_tokens: int, context_tokens: int = 0) -> int:
+        """Return the lookups of all sequences, one after another on the host."""
+        return self.ns_per_seq * 1000 * seqs
+
+    def _cache(self, state: StructuredState, key: Key) -> History:
+        cache = state.caches.get(key)
+        if cache is None or cache.root < 0:
+            cache = state.caches[key] = state.pool.history()
+        return cache
+
+    def _remember(self, state: StructuredState, key: Key, prompt: NDArray[np.uint32]) -> None:
+        """Add the part of a prompt that the agent's last prompt for this query did not have."""
+        last = state.prompts.get(key)
+        state.prompts[key] = prompt
+        same = 0
+        if last is not None:
+            n = min(len(last), len(prompt))
+            other = np.flatnonzero(last[:n] != prompt[:n])
+            same = int(other[0]) if len(other) else n
+        if same < len(prompt):
+            sequence = state.pool.sequence(self._cache(state, key))
+            # From a little before the new part, so that a match may reach back into the old one.
+            state.pool.append(sequence, prompt[max(same - self.match_max, 0) :])
+            state.pool.close(sequence)
+
+    def _trim(self, state: StructuredState) -> None:
+        state.pool.trim(self.history_tokens // 2)
+        state.caches = {key: cache for key, cache in state.caches.items() if cache.root >= 0}
+        state.prompts.clear()
+        # Running requests are not forgotten: should they alone exceed the limit, try again later only.
+        state.trim_at_tokens = max(self.history_tokens, 2 * state.pool.tokens)
