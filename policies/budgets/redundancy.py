@@ -30,7 +30,7 @@ class Redundancy(Budget[tuple[int, ...]]):
     g_min   least confidence p(n) of few matches (eq1: of one match)
     p       eq1: exponent 1 - n (equation 1); alg2: exponent -n (algorithm 2)
     ai      tokens a step may have before it is compute-bound (256 in the paper); 0: the profile's knee
-    longest most tokens a request is asked to draft
+    longest  most tokens a request is asked to draft
     """
 
     label = "AgentSpec redundancy"
