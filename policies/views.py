@@ -188,6 +188,7 @@ class RequestView:
     stage     the stage of the trace it serves, -1 without a trace; two fills may serve one stage
     structure text of the request's paired delimiters (AgentSpec A.1), None where it names none
     query     the user query that caused the request (query_id of AgentSpec A.1), -1 where none is given
+    depth     longest chain of the workflow's stages known to depend on it; 0 where the host does not say
     """
 
     request: int
@@ -199,6 +200,7 @@ class RequestView:
     priority: int = 0
     structure: str | None = None
     query: int = -1
+    depth: int = 0
 
 
 class ReplicaView(Protocol):
