@@ -163,8 +163,11 @@ class _Random:
             parents.append(mine[-1])
         if after is not None:
             parents = [p for p in parents if p != after.stage]
-        key = 1 + draw("resource") % max(shape.resources, 1)
-        reads = [key] if shape.resources and self._is(shape.reads, "reads") else []
+        # What a stage reads is determined by what it is asked: equal inputs read equal resources.
+        asked = (_AGENTS.index(agent), content)
+        key = 1 + draws.bits(self._seed, "branches/resource", *asked) % max(shape.resources, 1)
+        read = draws.bits(self._seed, "branches/reads", *asked) % 1000 < shape.reads
+        reads = [key] if shape.resources and read else []
         speculable = not self._is(shape.undetermined, "undetermined")
         kind = draw("kind") % 1000
         if kind >= shape.tool + shape.wait:

@@ -125,7 +125,6 @@ class World:
     def choice_of(self, branch: int) -> list[tuple[int, int]]:
         return [self.chosen_as[o] for o in self.options[branch] if self.chosen[o]]
 
-
     def choice(self, branch: BranchView) -> tuple[int, int]:
         """The oracle's answer: the first choice taken, one that nothing stands for where there is none."""
         return (*self.choice_of(self.deciding[branch.stage]), (-1, 0))[0]
