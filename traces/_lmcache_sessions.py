@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from traces._dialogue import Outlines
 from traces._records import get, get_at_least
 from traces._tokenizer import Tokenize
 from traces.errors import InputError, at
@@ -22,12 +23,16 @@ OTHER = "other"
 
 @dataclass
 class Call:
-    """One call; `gap_us` is the time from the start of the call imported before it, 0 for the first."""
+    """One call; `gap_us` is the time from the start of the call imported before it, 0 for the first.
+
+    blocks: name of the semantic block open after each output token.
+    """
 
     start_us: int
     prompt: tuple[int, ...]
     output: tuple[int, ...]
     gap_us: int = 0
+    blocks: list[str] = field(default_factory=list)
     role: str = OTHER
 
 
@@ -62,7 +67,12 @@ def _whole(record: dict[str, Any], name: str, path: Path) -> int:
 
 
 def tokenised(
-    group: str, name: str, rows: list[tuple[int, str, str]], tokenize: Tokenize, skipped: Counter[str]
+    group: str,
+    name: str,
+    rows: list[tuple[int, str, str]],
+    tokenize: Tokenize,
+    outlines: Outlines,
+    skipped: Counter[str],
 ) -> Session:
     """Return the session of these rows. Mutates `skipped` (reason -> count).
 
@@ -77,7 +87,8 @@ def tokenised(
             skipped[f"{group}: call with an empty input"] += 1
             continue
         gap_us = time_us - calls[-1].start_us if calls else 0
-        calls.append(Call(time_us, ids, tuple(tokenize(output)), gap_us))
+        output_ids, blocks = outlines.of(output)
+        calls.append(Call(time_us, ids, tuple(output_ids), gap_us, blocks))
     return Session(group, name, calls, content)
 
 

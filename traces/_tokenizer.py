@@ -14,6 +14,27 @@ from traces.reading import lines
 
 Tokenize = Callable[[str], Sequence[int]]
 
+
+class Tokenizer:
+    """Text to token ids, and the text of each token: `pieces`. Read-only.
+
+    encode: text -> ids. spell: (text, ids) -> the text of each id, "\ufffd" for bytes that are no whole character.
+    """
+
+    def __init__(self, encode: Tokenize, spell: Callable[[str, Sequence[int]], list[str]]) -> None:
+        self._encode = encode
+        self._spell = spell
+
+    def __call__(self, text: str) -> Sequence[int]:
+        """Return the ids of a text."""
+        return self._encode(text)
+
+    def pieces(self, text: str) -> tuple[Sequence[int], list[str]]:
+        """Return the ids of a text and the text of each, as many."""
+        ids = self._encode(text)
+        return ids, self._spell(text, ids)
+
+
 # How a ranks file's text is split before merging: published with each encoding, not part of the file.
 _SPLIT = {
     "cl100k_base": (
@@ -23,7 +44,7 @@ _SPLIT = {
 }
 
 
-def load(tokenizer: str) -> Tokenize:
+def load(tokenizer: str) -> Tokenizer:
     """Return a function from text to token ids; special tokens in the text are read as plain text.
 
     tokenizer: a `*.tiktoken` ranks file named after its encoding (`cl100k_base.tiktoken`), a tokenizers
@@ -39,16 +60,22 @@ def load(tokenizer: str) -> Tokenize:
     if tokenizer not in allowed:
         raise InputError(nearest(tokenizer, allowed, what="tokenizer") + ", or a file *.tiktoken or *.json")
     try:
-        encode: Tokenize = tiktoken.get_encoding(tokenizer).encode_ordinary
+        return _tiktoken(tiktoken.get_encoding(tokenizer))
     except Exception as e:  # whatever its own loader raises: no network, a proxy, a wrong digest
         raise InputError(
             f"tokenizer {tokenizer!r} could not be loaded ({type(e).__name__});"
             " give a file *.tiktoken or *.json"
         ) from None
-    return encode
 
 
-def _from_ranks(path: Path) -> Tokenize:
+def _tiktoken(encoding: Any) -> Tokenizer:
+    def spell(_: str, ids: Sequence[int]) -> list[str]:
+        return [encoding.decode_single_token_bytes(i).decode(errors="replace") for i in ids]
+
+    return Tokenizer(encoding.encode_ordinary, spell)
+
+
+def _from_ranks(path: Path) -> Tokenizer:
     split = _SPLIT.get(path.stem)
     if split is None:
         raise InputError(f"{path}: {nearest(path.stem, _SPLIT, what='encoding of a ranks file')}")
@@ -63,13 +90,10 @@ def _from_ranks(path: Path) -> Tokenize:
     if missing:
         raise InputError(f"{path}: no rank for the single byte 0x{missing[0]:02x}: the file is cut off")
     tiktoken = _package("tiktoken", str(path))
-    encode: Tokenize = tiktoken.Encoding(
-        path.stem, pat_str=split, mergeable_ranks=ranks, special_tokens={}
-    ).encode_ordinary
-    return encode
+    return _tiktoken(tiktoken.Encoding(path.stem, pat_str=split, mergeable_ranks=ranks, special_tokens={}))
 
 
-def _from_json(path: Path) -> Tokenize:
+def _from_json(path: Path) -> Tokenizer:
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     tokenizers = _package("tokenizers", str(path))
@@ -77,7 +101,14 @@ def _from_json(path: Path) -> Tokenize:
         inner = tokenizers.Tokenizer.from_file(str(path))
     except Exception as e:  # the package raises bare Exception
         raise InputError(f"{path}: not a tokenizers file ({' '.join(str(e).split())[:80]})") from None
-    return lambda text: list(inner.encode(text, add_special_tokens=False).ids)
+
+    def encode(text: str) -> list[int]:
+        return list(inner.encode(text, add_special_tokens=False).ids)
+
+    def spell(text: str, _: Sequence[int]) -> list[str]:
+        return [text[a:b] for a, b in inner.encode(text, add_special_tokens=False).offsets]
+
+    return Tokenizer(encode, spell)
 
 
 def _package(name: str, given: str) -> Any:

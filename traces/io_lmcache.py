@@ -1,8 +1,8 @@
 """Import LMCache agent traces (lmcache-agent-trace: `miniswe/`, `magagent/`, `taubench/`), recorded as text.
 
-Only numbers come out: token counts, the identity of prompts and of prompts followed by outputs in blocks,
-output token ids through a keyed hash (`traces/_token_ids.py`). Whether a prompt continues the output before
-it is decided by equality of tokens alone. A session is a chain: LLM call, TOOL stage, LLM call, ...
+Only numbers come out: token counts, the identity of prompts and of prompts followed by outputs in blocks, token ids
+through a keyed hash (`traces/_token_ids.py`), semantic blocks of outputs (`STRUCTURE`). Whether a prompt continues
+the output before it is decided by equality of tokens alone. A session is a chain: LLM call, TOOL stage, LLM call, ...
 Agents are "SET/role-N": the source names none, roles are inferred from prompt heads (`_lmcache_sessions.py`).
 Timing: the source has start times only. A TOOL stage lasts from start to start less an estimate of the LLM
 time: output tokens at the set's pace, the 10th percentile of gap over output tokens.
@@ -11,12 +11,12 @@ time: output tokens at the set's pace, the 10th percentile of gap over output to
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from traces._dialogue import Encode, Outlines
 from traces._duplicates import near_duplicates
 from traces._lmcache_sessions import Session, decode_us_per_token, name_roles, read_file, tokenised
 from traces._records import head_of, source_files, wanted
@@ -29,12 +29,15 @@ from traces.schema import StageKind, Workload
 SOURCE = "LMCache/lmcache-agent-trace (agent traces with full prompts and outputs)"
 LICENCE = "Apache-2.0"
 SUFFIXES = (".jsonl", ".jsonl.gz")
+# Commands and code lie between back-ticks, the planner's ledgers are JSON objects.
+STRUCTURE = '[[("```", "```")], [("{", "}")]]'
 
 
 def read(
     path: Path,
     *,
-    tokenizer: str | Callable[[str], Sequence[int]] = "cl100k_base",
+    tokenizer: Encode = "cl100k_base",
+    structure: str = STRUCTURE,
     block_tokens: int = 16,
     deduplicate: bool = True,
     only: Path | None = None,
@@ -42,6 +45,7 @@ def read(
     """Return the workload of one file or of every `*.jsonl[.gz]` below a folder; one workflow a session.
 
     tokenizer: an encoding name, a `.tiktoken` or tokenizers `.json` file, or a function text -> ids.
+    structure: groups of paired delimiters (`traces.structure.parse_structure`).
     block_tokens: tokens a unit of prefix identity covers.
     deduplicate: import one of each group of near-duplicate sessions.
     only: import the sessions named ("SET/SESSION_ID") in this text file or `.workload`.
@@ -50,6 +54,7 @@ def read(
     if block_tokens < 1:
         raise InputError(f"block_tokens={block_tokens}, expected at least 1")
     tokenize = load(tokenizer) if isinstance(tokenizer, str) else tokenizer
+    outlines = Outlines(structure, tokenize)
     skipped: Counter[str] = Counter()
     names = wanted(only)
     sessions: list[Session] = []
@@ -63,7 +68,7 @@ def read(
             if names is not None and name not in names:
                 skipped[f"{group}: session not asked for"] += 1
                 continue
-            sessions.append(tokenised(group, name, rows, tokenize, skipped))
+            sessions.append(tokenised(group, name, rows, tokenize, outlines, skipped))
     for s in sessions:
         skipped[f"{s.group}: session without a usable call"] += not s.calls
     sessions = [s for s in sessions if s.calls]
@@ -81,7 +86,7 @@ def read(
     for s in sessions:
         _add(builder, s, ids, block_tokens, pace_us[s.group])
     said = str(Path(tokenizer).stem) if isinstance(tokenizer, str) else "a function"
-    return builder.build(_provenance(sessions, skipped, len(twice), pace_us, said))
+    return builder.build(_provenance(sessions, skipped, len(twice), pace_us, said, structure))
 
 
 def sniff(path: Path, head: bytes) -> bool:
@@ -108,13 +113,20 @@ def _add(builder: WorkloadBuilder, session: Session, ids: KeyedIds, block_tokens
                 prompt_units=block_units(prompt, block_tokens),
                 sequence_units=block_units(np.concatenate([prompt, output]), block_tokens),
                 output_ids=output,
+                output_blocks=call.blocks,
+                prompt_ids=prompt,
             )
         ]
         output_before = len(output)
 
 
 def _provenance(
-    sessions: list[Session], skipped: Counter[str], duplicates: int, pace_us: dict[str, int], tokenizer: str
+    sessions: list[Session],
+    skipped: Counter[str],
+    duplicates: int,
+    pace_us: dict[str, int],
+    tokenizer: str,
+    structure: str,
 ) -> dict[str, Any]:
     calls = Counter({g: sum(len(s.calls) for s in sessions if s.group == g) for g in pace_us})
     empty = {g: sum(not c.output for s in sessions if s.group == g for c in s.calls) for g in pace_us}
@@ -123,6 +135,7 @@ def _provenance(
         "licence": LICENCE,
         "format": "lmcache",
         "tokenizer": tokenizer,
+        "structure": structure,
         "records": {
             "sessions": {g: sum(s.group == g for s in sessions) for g in pace_us},
             "calls": dict(calls),
@@ -140,7 +153,7 @@ def _provenance(
         "us_per_output_token": pace_us,
         "identity": (
             "keyed hash of token ids, key made from the sessions' content; prompts and prompt+output in full"
-            " blocks; no arrival times (sets were recorded apart)"
+            " blocks, and as ids; no arrival times (sets were recorded apart)"
         ),
         "not_imported": {reason: n for reason, n in sorted(skipped.items()) if n},
     }
