@@ -28,7 +28,7 @@ _TURN = re.compile(
     r"(?P<speaker>[A-Za-z ]+): \*\*(?P<pair>[^*\n]+?)(?: on : (?P<phase>\w+))?, turn \d+\*\*\s*", re.DOTALL
 )
 _OLD = re.compile(
-    r"(?:\x1b?\[\d+m)?\[\d+\] AI (?P<kind>Assistant|User) \((?P<speaker>[^)\n]+)\):\s*", re.DOTALL
+    r"(?:\x1b?\[\d+m)?\[(?P<turn>\d+)\] AI (?P<kind>Assistant|User) \((?P<speaker>[^)\n]+)\):\s*", re.DOTALL
 )
 _ROLE = re.compile(r"\[ChatDev is a software company.*?\]\s*(?=\n|$)", re.DOTALL)
 _COLOUR = re.compile(r"\x1b\[\d+m|\[\d+m")
@@ -82,26 +82,29 @@ def sniff(path: Path, head: bytes) -> bool:
 def turns(log: str, skipped: Counter[str]) -> list[Call]:
     """Return the chat turns of a log as calls. Mutates `skipped`."""
     calls: list[Call] = []
-    role, phase, talk, last = "", "", [""], ""
+    role, phase, last = "", "", ""
+    talk: list[str] = []
     for entry in _ROW.split(log)[1:]:
         match = _TURN.match(entry) or _OLD.match(entry)
         if match is None:
             continue
         body = _COLOUR.sub("", entry[match.end() :]).strip()
-        named = match.groupdict().get("phase") or match.groupdict().get("kind") or ""
+        said = match.groupdict()
         role_prompt = _ROLE.match(body)
         if role_prompt is not None:
-            role, body = role_prompt.group(0), body[role_prompt.end() :].strip()
+            role, body = role_prompt.group(0).rstrip(), body[role_prompt.end() :].strip()
         if not body:
             continue
         if body == last:
             skipped["message that repeats the one before"] += 1
             continue
         last = body
-        if named != phase:
-            phase, talk = named, []
-        if match.groupdict().get("kind") != "User":
+        # Logs of the old form name no phase, but count its turns from 0.
+        begins = said.get("turn") == "0" and said.get("kind") == "Assistant"
+        if begins or (said.get("phase") or "") != phase:
+            phase, talk = said.get("phase") or "", []
+        if said.get("kind") != "User":
             prompt = tuple(p for p in (role, *talk) if p) or ("\n",)
-            calls.append(Call(match.group("speaker").strip(), prompt, body))
+            calls.append(Call(said["speaker"].strip(), prompt, body))
         talk.append(body)
     return calls

@@ -204,7 +204,9 @@ def _take(
 
 def _rekeyed(ids: NDArray[np.uint32], turn: Int64) -> NDArray[np.uint32]:
     """Return ids through a keyed bijection of 32 bits (the murmur3 finaliser); turn 0 keeps them."""
-    salt = (draws.bits_array(0, "resample/ids", turn) & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+    turns = np.arange(int(turn.max(initial=0)) + 1)
+    salts = (draws.bits_array(0, "resample/ids", turns) & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+    salt = salts[turn]
     with np.errstate(over="ignore"):
         x = ids ^ salt
         x = (x ^ (x >> np.uint32(16))) * np.uint32(0x85EBCA6B)

@@ -9,11 +9,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from policies._draft_blocks import OUTSIDE, Blocks, parse_structure
 from policies._draft_pool import History, Sequence, SuffixPool
 from policies._draft_reader import NOTHING, Reader
 from policies.api import Draft, Drafter, HostInfo, Profile, RequestView
 from traces.errors import InputError
+from traces.structure import OUTSIDE, Blocks, parse_structure
 
 _PROMPT = -1  # the block of prompts, which no text is in
 Key = tuple[int, int, int]

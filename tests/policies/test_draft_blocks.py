@@ -7,12 +7,12 @@ import re
 import numpy as np
 import pytest
 
-from policies._draft_blocks import OUTSIDE, Blocks, Structure, parse_structure
 from policies.api import HostInfo, RequestView
 from policies.drafters.structured import Structured
 from policies.laws import toy_host
 from traces import draws
 from traces.errors import InputError
+from traces.structure import OUTSIDE, Blocks, Structure, parse_structure
 
 PAPER = '[[("```python", "```"), ("<t>", "</t>")], [("\\\\[", "\\\\]"), ("$$", "$$"), ("$", "$")]]'
 NESTING = '[[("(", ")")], [("[", "]"), ("<<", ">>")], [("<", ">"), ("|", "|"), ("<<!", "!")]]'

@@ -16,8 +16,9 @@ from traces.schema import StageKind, Workload
 from traces.workloads.__main__ import embed, main
 
 NAMES = (
-    "autocoderover", "hover", "lmcache", "pbkv_finance", "pbkv_finance_shared", "pbkv_finance_train", "pbkv_hover",
-    "pbkv_hover_shared", "pbkv_hover_train", "pbkv_swe", "pbkv_swe_shared", "pbkv_swe_train", "weka",
+    "autocoderover", "hover", "lmcache", "mtbench", "pbkv_finance", "pbkv_finance_shared", "pbkv_finance_train",
+    "pbkv_hover", "pbkv_hover_shared", "pbkv_hover_train", "pbkv_swe", "pbkv_swe_shared", "pbkv_swe_train", "reflexion",
+    "taubench", "weka",
 )  # fmt: skip
 CLAIM = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 TRAJECTORY = r"cost_2_[123]/[a-z-]+__[a-z-]+-\d+"
@@ -25,6 +26,9 @@ QUESTION = r"financebench_id_\d{5}"
 SOURCE_ID = {
     "weka": r"trace_\d{4}",
     "lmcache": r"(miniswe|magagent|taubench)/[0-9a-f]{32}(\.[a-z_]+)?",
+    "mtbench": r"[a-z0-9.-]+/\d+",
+    "reflexion": r"(CoT|ReAct)[A-Za-z_0-9]+/\d+",
+    "taubench": r"gpt-4o-airline/\d+/[0-2]",
     "hover": CLAIM,
     "pbkv_hover": CLAIM,
     "pbkv_swe": TRAJECTORY,
@@ -62,7 +66,7 @@ def test_names_are_ids_of_the_source_and_nothing_else_is_text(name: str) -> None
     w = opened(name)
     pattern = SOURCE_ID[name.removesuffix("_train").removesuffix("_shared")]
     assert all(re.fullmatch(pattern, n) for n in w.workflow_names)
-    assert all(re.fullmatch(r"[a-z]+(/(role-\d+|other))?", a) for a in w.agents)
+    assert all(re.fullmatch(r"[a-z]+(/(role-\d+|other|agent|react|chat))?", a) for a in w.agents)
     assert len(json.dumps(w.provenance)) < 4000
 
 
