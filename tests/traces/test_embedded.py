@@ -16,12 +16,15 @@ from traces.schema import StageKind, Workload
 from traces.workloads.__main__ import embed, main
 
 NAMES = (
-    "autocoderover", "hover", "lmcache", "mtbench", "pbkv_finance", "pbkv_finance_shared", "pbkv_finance_train",
+    "autocoderover", "dynbranch_hci", "dynbranch_hci_menu", "dynbranch_react", "dynbranch_routing",
+    "dynbranch_subagent", "hover", "lmcache", "mtbench", "pbkv_finance", "pbkv_finance_shared", "pbkv_finance_train",
     "pbkv_hover", "pbkv_hover_shared", "pbkv_hover_train", "pbkv_swe", "pbkv_swe_shared", "pbkv_swe_train", "reflexion",
     "taubench", "weka",
 )  # fmt: skip
 CLAIM = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 TRAJECTORY = r"cost_2_[123]/[a-z-]+__[a-z-]+-\d+"
+HOPS = r"[234]hop[123]?__\d+(_\d+)+"
+OFFER = r"\d+_\d{5}:\d+"
 QUESTION = r"financebench_id_\d{5}"
 SOURCE_ID = {
     "weka": r"trace_\d{4}",
@@ -34,6 +37,11 @@ SOURCE_ID = {
     "pbkv_swe": TRAJECTORY,
     "pbkv_finance": QUESTION,
     "autocoderover": r"acr-run-[12]/[a-z-]+__[a-z-]+-\d+",
+    "dynbranch_hci": OFFER,
+    "dynbranch_hci_menu": OFFER,
+    "dynbranch_react": HOPS,
+    "dynbranch_subagent": HOPS,
+    "dynbranch_routing": r"live_multiple(_\d+|-\d+)+|multi_turn_base_\d+",
 }
 
 
@@ -77,7 +85,7 @@ def test_all_files_together_stay_small() -> None:
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:
     with pytest.raises(InputError, match="unknown embedded workload 'wekka'; did you mean 'weka'"):
         workloads.open("wekka")
-    with pytest.raises(InputError, match="allowed: autocoderover, hover, lmcache"):
+    with pytest.raises(InputError, match="allowed: autocoderover, dynbranch_hci, dynbranch_hci_menu"):
         workloads.provenance("nothing-like-it")
 
 
