@@ -15,7 +15,7 @@ from traces import draws
 
 
 def check_drafter(policy: Drafter[Any], host: HostInfo, seeds: Iterable[int]) -> None:
-    """At most `limit` tokens, as many confidences in [0, 1], none from an inactive drafter; equal reruns.
+    """At most `limit` tokens, as many confidences in [0, 1] that descend, counts that agree; equal reruns.
 
     Two requests of one stage live at a time (two fills, or no trace), and their numbers do not matter.
     """
@@ -25,10 +25,14 @@ def check_drafter(policy: Drafter[Any], host: HostInfo, seeds: Iterable[int]) ->
         assert _drafts(policy, host, seed, 900, 7) == first, (
             f"seed {seed}: the drafts depend on the requests' numbers, which differ between hosts"
         )
-    for seqs, drafted in ((0, 0), (1, 0), (8, 40)):
-        cost = policy.cost_ps(host.profile, seqs, drafted)
+    for seqs, drafted, context in ((0, 0, 0), (1, 0, 100), (8, 40, 4000)):
+        cost = policy.cost_ps(host.profile, seqs, drafted, context)
         assert isinstance(cost, int), f"cost_ps returned {cost!r}, expected whole picoseconds"
         assert cost >= 0, f"cost_ps returned {cost}"
+    memory = policy.memory_bytes(host.profile)
+    assert len(memory) == 2, f"memory_bytes returned {memory!r}, expected weights and KV of a token"
+    assert all(isinstance(m, int) and m >= 0 for m in memory), f"memory_bytes returned {memory!r}"
+    assert all(0 <= rate <= 1 for rate in policy.acceptance()), "acceptance() has a rate outside [0, 1]"
     assert min(policy.memory_bytes(host.profile)) >= 0, "memory_bytes returned a negative number"
     assert all(0 <= p <= 1 for p in policy.acceptance()), "acceptance: a probability is outside [0, 1]"
 
@@ -68,6 +72,11 @@ def _check_draft(draft: Draft, limit: int, where: str) -> None:
     assert np.all((draft.confidence >= 0) & (draft.confidence <= 1)), (
         f"{where}: a confidence is outside [0, 1]"
     )
+    assert np.all(np.diff(draft.confidence) <= 0), (
+        f"{where}: a token is likelier than the one before it, without which it cannot be accepted"
+    )
+    assert 0 <= draft.consensus_tokens <= n, f"{where}: {draft.consensus_tokens} consensus tokens of {n}"
+    assert 0 <= draft.agreeing <= draft.matches, f"{where}: {draft.agreeing} of {draft.matches} matches agree"
 
 
 def check_budget(policy: Budget[Any], host: HostInfo, seeds: Iterable[int]) -> None:
@@ -100,9 +109,16 @@ def check_budget(policy: Budget[Any], host: HostInfo, seeds: Iterable[int]) -> N
 def _proposals(seed: int, step: int, seqs: int) -> Proposals:
     rows = np.arange(seqs)
     length = (draws.bits_array(seed, "toy length", step, rows) % np.uint64(9)).astype(np.int32)
+    matches = (draws.bits_array(seed, "toy matches", step, rows) % np.uint64(6)).astype(np.int64)
     drafts = [
-        Draft(np.arange(n, dtype=np.uint32), np.full(n, 0.5, dtype=np.float32), consensus_tokens=int(n) // 2)
-        for n in length
+        Draft(
+            np.arange(n, dtype=np.uint32),
+            np.full(n, 0.7, dtype=np.float32).cumprod(dtype=np.float32),
+            int(n) // 2,
+            int(m),
+            int(m) // 2,
+        )
+        for n, m in zip(length, matches, strict=True)
     ]
     acceptance = draws.uniform_array(seed, "toy acceptance", step, rows).astype(np.float32)
     return Proposals((100 + 3 * rows).astype(np.int32), length, drafts, acceptance)
