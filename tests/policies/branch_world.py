@@ -294,7 +294,7 @@ class World:
         s = int(self.b.branch_stage[branch])
         shown = [o for o in self.options[branch] if self.offered[o]]
         scores = {
-            name: tuple(float(self.b.option_score[k, o]) for o in shown)
+            name: tuple(float(np.nan_to_num(self.b.option_score[k, o], nan=-1.0)) for o in shown)
             for k, name in enumerate(self.b.drafters)
         }
         view = BranchView(
