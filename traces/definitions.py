@@ -71,6 +71,10 @@ _OTHERS = {
     "recomputed_tokens": ("tokens", "tokens prefilled again after a preemption; never hits"),
     "preemptions": ("", "times a running request was put back in the queue"),
     "acceptance_rate": ("", "draft tokens accepted / draft tokens verified"),
+    "rejection_rate_mean": (
+        "",
+        "draft tokens rejected / verified, of each request that verified any; mean over these requests",
+    ),
     "requests_per_s": ("1/s", "requests finished in the window / its length"),
     "workflows_per_s": ("1/s", "workflows finished in the window / its length"),
     "generated_tokens_per_s": ("tokens/s", "output tokens emitted in the window / its length"),
@@ -90,12 +94,15 @@ _OTHERS = {
         "KV blocks held by running requests / blocks of the replica; nan: pool size not logged",
     ),
     "kv_resident_share": ("", "the same with evictable cached blocks"),
+    "drafted_tokens_mean": ("tokens", "draft tokens verified a step, over steps with a decoding sequence"),
+    "drafting_steps_share": ("", "steps that verified a draft / steps with a decoding sequence"),
 }
 
 # Metrics between 0 and 1; every other one is at least 0.
 SHARES = frozenset(
     {
         "window_reliable", "gpu_hit_rate", "host_hit_rate", "compute_saved", "acceptance_rate", "slo_attainment",
+        "rejection_rate_mean", "drafting_steps_share",
         "utilisation", "kv_active_share", "kv_resident_share",
     }
 )  # fmt: skip

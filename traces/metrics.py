@@ -165,6 +165,8 @@ def _request_metrics(log: RunLog, span: Window, slo: Slo) -> dict[str, float]:
         )
     }  # fmt: skip
     prompt = sums["prompt_tokens"]
+    drafted, accepted = (log.column("requests", c)[at] for c in ("drafted_tokens", "accepted_tokens"))
+    some = drafted > 0
     met = float(meets_slo(log, slo, span).sum())
     done = float(np.count_nonzero((status == FINISHED) & span.holds(finished)))
     return {
@@ -180,6 +182,7 @@ def _request_metrics(log: RunLog, span: Window, slo: Slo) -> dict[str, float]:
         "recomputed_tokens": sums["recomputed_tokens"],
         "preemptions": sums["preemptions"],
         "acceptance_rate": _ratio(sums["accepted_tokens"], sums["drafted_tokens"]),
+        "rejection_rate_mean": float(np.mean(1 - accepted[some] / drafted[some])) if some.any() else math.nan,
         "requests_per_s": _ratio(done, span.seconds),
         "generated_tokens_per_s": _ratio(generated_tokens(log, span), span.seconds),
         "slo_goodput": _ratio(met, span.seconds),
@@ -200,9 +203,9 @@ def _workflow_metrics(log: RunLog, span: Window) -> dict[str, float]:
 
 
 def _step_metrics(log: RunLog, span: Window) -> dict[str, float]:
-    start, duration, decode, prefill, waiting, active, cached = log.columns(
+    start, duration, decode, prefill, waiting, active, cached, drafted = log.columns(
         "steps", "start_ns", "duration_ns", "decode_seqs", "prefill_seqs", "waiting", "kv_blocks_active",
-        "kv_blocks_cached",
+        "kv_blocks_cached", "drafted_tokens",
     )  # fmt: skip
     end = start + duration
     inside = span.holds(end)
@@ -211,6 +214,7 @@ def _step_metrics(log: RunLog, span: Window) -> dict[str, float]:
     blocks = log.kv_blocks
     capacity = float(blocks) if blocks else math.nan
     here = active[inside]
+    decoding = float(np.count_nonzero(inside & (decode > 0)))
     return {
         "steps": float(inside.sum()),
         "utilisation": _ratio(time, span.seconds * 1e9 * log.replicas),
@@ -220,6 +224,8 @@ def _step_metrics(log: RunLog, span: Window) -> dict[str, float]:
         "kv_blocks_active_max": float(here.max()) if len(here) else math.nan,
         "kv_active_share": _ratio(float(busy @ active), time * capacity),
         "kv_resident_share": _ratio(float(busy @ (active + cached)), time * capacity),
+        "drafted_tokens_mean": _ratio(float(drafted[inside].sum()), decoding),
+        "drafting_steps_share": _ratio(float(np.count_nonzero(inside & (drafted > 0))), decoding),
     }
 
 
