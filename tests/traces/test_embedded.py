@@ -17,9 +17,9 @@ from traces.workloads.__main__ import embed, main
 
 NAMES = (
     "autocoderover", "dynbranch_hci", "dynbranch_hci_menu", "dynbranch_react", "dynbranch_routing",
-    "dynbranch_subagent", "hover", "lmcache", "mtbench", "pbkv_finance", "pbkv_finance_shared", "pbkv_finance_train",
-    "pbkv_hover", "pbkv_hover_shared", "pbkv_hover_train", "pbkv_swe", "pbkv_swe_shared", "pbkv_swe_train", "reflexion",
-    "taubench", "weka",
+    "dynbranch_subagent", "hover", "lmcache", "magagent", "miniswe", "mtbench", "pbkv_finance",
+    "pbkv_finance_shared", "pbkv_finance_train", "pbkv_hover", "pbkv_hover_shared", "pbkv_hover_train", "pbkv_swe",
+    "pbkv_swe_shared", "pbkv_swe_train", "reflexion", "taubench", "weka",
 )  # fmt: skip
 CLAIM = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 TRAJECTORY = r"cost_2_[123]/[a-z-]+__[a-z-]+-\d+"
@@ -29,8 +29,10 @@ QUESTION = r"financebench_id_\d{5}"
 SOURCE_ID = {
     "weka": r"trace_\d{4}",
     "lmcache": r"(miniswe|magagent|taubench)/[0-9a-f]{32}(\.[a-z_]+)?",
+    "magagent": r"magagent/[0-9a-f]{32}(\.[a-z_]+)?",
+    "miniswe": r"miniswe/[0-9a-f]{32}",
     "mtbench": r"[a-z0-9.-]+/\d+",
-    "reflexion": r"(CoT|ReAct)[A-Za-z_0-9]+/\d+",
+    "reflexion": r"ReAct[A-Za-z_0-9]+/\d+",
     "taubench": r"gpt-4o-airline/\d+/[0-2]",
     "hover": CLAIM,
     "pbkv_hover": CLAIM,
@@ -79,7 +81,7 @@ def test_names_are_ids_of_the_source_and_nothing_else_is_text(name: str) -> None
 
 
 def test_all_files_together_stay_small() -> None:
-    assert sum(p.stat().st_size for p in workloads.DATA.iterdir()) < 3_000_000
+    assert sum(p.stat().st_size for p in workloads.DATA.iterdir()) < 3_500_000
 
 
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:
@@ -172,9 +174,9 @@ def test_a_resample_of_eight_thousand_requests_is_quick_and_sound(name: str) -> 
     count = -(-8000 * base.n_workflows // base.n_requests)
     best = 1e9
     for _ in range(3):
-        begin = time.perf_counter()
+        begin = time.process_time()
         w = resample(base, count, seed=1)
-        best = min(best, time.perf_counter() - begin)
+        best = min(best, time.process_time() - begin)
     assert w.errors() == []
     assert best < 0.3
 
