@@ -126,6 +126,10 @@ class ToyOracle:
             for n in range(1, len(units) + 1):
                 self._uses.setdefault(units[:n], []).append(i)
 
+    def away_ns(self, stage: int) -> int:
+        """Return a gap that differs by stage."""
+        return stage % 7 * 1000
+
     def next_use(self, node: CacheNode) -> int:
         """Return the index of the next request that reads the node."""
         assert isinstance(node, ToyNode)

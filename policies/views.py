@@ -93,6 +93,14 @@ class Oracle(Protocol):
         """Return the rank, in the recorded order, of the next access that would read `node`; a large int if none."""
         ...
 
+    def away_ns(self, stage: int) -> int:
+        """Return the time from the end of a request to the release of the next one that waits for it.
+
+        Tools and waits between them, by the trace; other requests that the next one waits for count as done. A large
+        int where none follows, 0 for a stage that the trace does not know.
+        """
+        ...
+
     def forecast(self, workflow: int, steps: int, released: int | None = None) -> NDArray[np.float32]:
         """Return float32[steps, agents + 1]: the true next agents as one-hot rows; the last column is END.
 
@@ -159,6 +167,9 @@ class HostInfo:
     agents            agent names; Access.agent indexes them
     slowdown          what fills cost canonical requests, None where nobody probed
     token_text        text of a token id, for drafters that read delimiters; None where ids are hashed
+    hosted_tokens     evictors of HBM above a host tier: how many leading tokens of the path down to a node the host
+                      tier would have once the node is evicted. None without a host tier
+    host_bytes_per_s  what the link from there carries; 0 without a host tier
     """
 
     profile: Profile
@@ -174,6 +185,8 @@ class HostInfo:
     slowdown: Slowdown | None = None
     branch_oracle: BranchOracle | None = None
     token_text: Callable[[int], str] | None = None
+    hosted_tokens: Callable[[CacheNode], int] | None = None
+    host_bytes_per_s: int = 0
 
     def draw(self, purpose: str, *ids: int) -> float:
         """Return a uniform float in [0, 1) that depends on the run's seed, the purpose and the ids alone."""

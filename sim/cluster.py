@@ -19,7 +19,10 @@ _NS = 1_000
 
 
 class Cluster:
-    """Routes released LLM stages to replicas; tells predictors and evictors what happens. Methods mutate."""
+    """Routes released LLM stages to replicas; tells predictors and evictors what happens. Methods mutate.
+
+    on_step   forecasts are paid by the step of the engine that got the request
+    """
 
     def __init__(
         self,
@@ -28,6 +31,8 @@ class Cluster:
         host: HostInfo,
         log: RunLog,
         engines: list[Engine],
+        *,
+        on_step: bool = False,
     ) -> None:
         self.engines = engines
         self._prompt: list[int] = workload.prompt_tokens.tolist()
@@ -39,7 +44,10 @@ class Cluster:
         self._router_state: Any = policies.router.new_state(host)
         self._forecasts: ForecastStream | None = None
         if policies.predictor.active():
-            self._forecasts = ForecastStream(policies.predictor, workload, host, self._forecast)
+            self._forecasts = ForecastStream(
+                policies.predictor, workload, host, self._forecast, self._charge if on_step else None
+            )
+        self._engine_of: dict[int, Engine] = {}  # workflow -> where its newest request went
         self._reuse = policies.reuse
         self._reuses = policies.reuse.active()
         self._reuse_state: Any = policies.reuse.new_state(host) if self._reuses else None
@@ -61,6 +69,7 @@ class Cluster:
             view = view or RequestView(stage, stage, workflow, agent, now_ps // _NS, self._prompt[stage])
             priority = self._router.priority(self._router_state, view)
         if self._forecasts is not None:
+            self._engine_of[workflow] = engine
             self._forecasts.released(engine.env, workflow, stage, agent)
         engine.submit(
             Request(stage, workflow, agent, self._prompt[stage], self._output[stage], now_ps, priority)
@@ -90,8 +99,12 @@ class Cluster:
         """No further request of `workflow` will come."""
         for engine in self.engines:
             engine.workflow_finished(workflow)
+        self._engine_of.pop(workflow, None)
         if self._forecasts is not None:
             self._forecasts.finished(workflow, self.engines[0].env.now // _NS)
+
+    def _charge(self, workflow: int, cost_ps: int) -> None:
+        self._engine_of[workflow].owe(cost_ps)
 
     def _forecast(self, forecast: Forecast) -> None:
         for engine in self.engines:

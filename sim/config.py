@@ -27,6 +27,8 @@ class EngineConfig:
                             gpu_memory_utilization leaves, as vLLM has it
     async_scheduling        the next step is scheduled while one runs, which hides the host's time a sequence; not with
                             a drafter on the CPU, which waits for the tokens
+    forecasts               stream: what a predictor's forecasts cost is spent beside the engine, and they arrive later;
+                            step: the next step of the engine that got the request takes longer by it
     fast_forward            False executes every step as its own event (same log, slower)
     """
 
@@ -41,9 +43,11 @@ class EngineConfig:
     watermark_blocks_ratio: float = 0.0
     graph_memory: str = "outside"
     async_scheduling: bool = False
+    forecasts: str = "stream"
     fast_forward: bool = True
 
     def __post_init__(self) -> None:
+        _one_of(self, "engine", forecasts=("stream", "step"))
         _at_least(self, "engine", block_tokens=1, max_num_seqs=1, max_num_batched_tokens=1)
         if self.max_num_batched_tokens < self.max_num_seqs:
             raise InputError(

@@ -139,6 +139,7 @@ class Engine:
         self.steps = 0
         self.stretches = 0
         self.busy_ps = 0
+        self._owed_ps = 0
         # The stretch in progress: steps, start, duration of the first, growth a step, steps whose KV is
         # allocated.
         self._stretch = Stretch()
@@ -238,6 +239,11 @@ class Engine:
         if self.prefetch is not None:
             self.prefetch.forecast(forecast)
             self._cut()
+
+    def owe(self, cost_ps: int) -> None:
+        """The next step takes longer by this: work that shares its stream."""
+        self._owed_ps += cost_ps
+        self._cut()
 
     def workflow_finished(self, workflow: int) -> None:
         """Tell the evictor and the prefetcher that no further request of the workflow will come."""
@@ -418,9 +424,10 @@ class Engine:
             seqs, d.width, seqs + d.tokens, 0, batch.context_tokens + d.read_tokens, d.widest,
             self._longest_context(),
         )  # fmt: skip
-        self._stretch.first_ps, graph = prices.step(shape, d.cost_ps)
+        owed_ps, self._owed_ps = self._owed_ps, 0
+        self._stretch.first_ps, graph = prices.step(shape, d.cost_ps + owed_ps)
         self._stretch.growth_ps = prices.growth_ps * seqs
-        alone = self._captured() or alone or prices.reads_context
+        alone = self._captured() or alone or prices.reads_context or owed_ps > 0
         if self.config.fast_forward and not alone and self._speculator is None:
             self._stretch.steps = max(1, batch.steps_within(available, batch.steps_to_finish()))
         self._open_row(seqs, 0, 0, graph)
@@ -440,7 +447,8 @@ class Engine:
         tokens = seqs + d.tokens + prefill_tokens
         read_tokens = batch.context_tokens + d.read_tokens
         shape = BatchShape(seqs, 0, tokens, len(chunks), read_tokens, d.widest)
-        self._stretch.first_ps, graph = prices.step(shape, attention_ps + d.cost_ps)
+        owed_ps, self._owed_ps = self._owed_ps, 0
+        self._stretch.first_ps, graph = prices.step(shape, attention_ps + d.cost_ps + owed_ps)
         self._stretch.growth_ps = 0
         self._captured()
         self._chunks = chunks

@@ -2,7 +2,8 @@
 
 A forecast that costs nothing arrives at once. One that costs time is computed on a stream of its own, beside the
 engines' steps: the stream takes all workflows that wait, computes one batch, and delivers it when it is done. A
-workflow that moves on meanwhile waits for the next batch with its newest prefix.
+workflow that moves on meanwhile waits for the next batch with its newest prefix. On the step (`charge`), what is
+released at one instant is one batch, forecast at once, and lengthens the engine's next step.
 """
 
 from __future__ import annotations
@@ -20,7 +21,11 @@ from traces.schema import Workload
 
 
 class ForecastStream:
-    """One predictor for the whole run; `deliver(forecast)` hands each forecast on. Methods mutate."""
+    """One predictor for the whole run; `deliver(forecast)` hands each forecast on. Methods mutate.
+
+    charge   None: forecasts that cost time arrive later; else called with (workflow, ps) for each workflow of a batch,
+             which share its cost
+    """
 
     def __init__(
         self,
@@ -28,11 +33,13 @@ class ForecastStream:
         workload: Workload,
         host: HostInfo,
         deliver: Callable[[Forecast], None],
+        charge: Callable[[int, int], None] | None = None,
     ) -> None:
         self._predictor = predictor
         self._state: Any = predictor.new_state(host)
         self._profile = host.profile
         self._deliver = deliver
+        self._charge = charge
         self._text = TextStream(workload) if predictor.reads_text else None
         self._history: dict[int, list[int]] = {}
         self._waiting: dict[int, WorkflowView] = {}
@@ -70,6 +77,9 @@ class ForecastStream:
             self._busy = False
             return
         cost_ps = self._predictor.cost_ps(self._profile, len(batch))
+        if self._charge is not None:
+            for n, view in enumerate(batch):
+                self._charge(view.workflow, cost_ps // len(batch) + (n < cost_ps % len(batch)))
 
         def done(_: simpy.Event) -> None:
             alive = [view for view in batch if view.workflow in self._history]
@@ -81,4 +91,7 @@ class ForecastStream:
             else:
                 self._busy = False
 
-        call_after(env, cost_ps, PRIORITY_ARRIVAL, done)
+        if self._charge is not None:
+            done(event)
+        else:
+            call_after(env, cost_ps, PRIORITY_ARRIVAL, done)

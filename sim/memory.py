@@ -7,6 +7,7 @@ they are scheduled or computed, and gives the rest back when it ends.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from policies.api import Evictor, HostInfo
@@ -61,6 +62,10 @@ class Memory:
         self.total_blocks = total_blocks
         self.private_blocks = 0
         self.evictor = evictor
+        if host_tier is not None:
+            host = replace(
+                host, hosted_tokens=host_tier.hosted, host_bytes_per_s=host_tier.to_device.bytes_per_s
+            )
         self.tree = RadixCache(paths, evictor, evictor.new_state(host), whole_leaves=self.radix)
         self.host_tier = host_tier
         self.readers: Readers | None = None

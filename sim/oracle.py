@@ -31,6 +31,7 @@ class RecordedOracle:
             while segment >= 0:
                 self._uses.setdefault(segment, []).append((rank, stage))
                 segment = paths.parent[segment]
+        self._away_ns = _away_ns(workload)
         self._agents_ahead = _agents_by_workflow(workload)
         self._n_agents = len(workload.agents)
         self._progress: dict[int, int] = {}
@@ -61,6 +62,10 @@ class RecordedOracle:
                 return rank
         return NEVER
 
+    def away_ns(self, stage: int) -> int:
+        """Return the time from the end of a request to the next one that waits for it, `NEVER` where none does."""
+        return self._away_ns[stage] if stage >= 0 else 0
+
     def forecast(self, workflow: int, steps: int, released: int | None = None) -> NDArray[np.float32]:
         """Return float32[steps, agents + 1], one-hot rows of the true next agents; the last column is END.
 
@@ -87,3 +92,15 @@ def _agents_by_workflow(workload: Workload) -> list[list[int]]:
     for stage in llm.tolist():
         out[int(workload.stage_workflow[stage])].append(int(workload.stage_agent[stage]))
     return out
+
+
+def _away_ns(workload: Workload) -> list[int]:
+    """Return, by stage, the tools' and waits' time down to the nearest LLM stage below it; `NEVER` without one."""
+    kind, duration = workload.stage_kind.tolist(), workload.stage_duration_ns.tolist()
+    ptr, idx = workload.parent_ptr.tolist(), workload.parent_idx.tolist()
+    away = [NEVER] * workload.n_stages
+    for stage in range(workload.n_stages - 1, -1, -1):  # children before parents
+        ahead = 0 if kind[stage] == StageKind.LLM else away[stage] + duration[stage]
+        for parent in idx[ptr[stage] : ptr[stage + 1]]:
+            away[parent] = min(away[parent], ahead)
+    return away

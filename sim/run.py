@@ -147,7 +147,7 @@ def _run(
                 f"{kv_blocks + at_start.blocks}"
             )
         host = replace(host, capacity_tokens=kv_blocks * engine.block_tokens)
-    cluster = Cluster(workload, policies, host, log, engines)
+    cluster = Cluster(workload, policies, host, log, engines, on_step=engine.forecasts == "step")
     flow = Flow(env, workload, config.load, config.seed, cluster, log, progress)
     counts = {"requests": 0, "rejected": 0}
     speculators: list[Speculator] = []

@@ -17,27 +17,30 @@ _UNUSED = 1 << 60  # oracles give a rank at least this large to what is never us
 
 
 class HeldRecord(Record):
-    """`deadline_ns`: until when the node is held (0: it is not); `workflow`, `agent`: who read it last."""
+    """`deadline_ns`: until when the node is held (0: it is not); `workflow`, `stage`, `agent`: who read it last."""
 
-    __slots__ = ("agent", "deadline_ns", "workflow")
+    __slots__ = ("agent", "deadline_ns", "stage", "workflow")
 
     def __init__(self, stamp: int) -> None:
         super().__init__(stamp)
         self.deadline_ns = 0
         self.workflow = -1
+        self.stage = -1
         self.agent = -1
 
     def inherit(self, lower: Record) -> None:
         """What holds the whole holds its head. Mutates both."""
         super().inherit(lower)
         assert isinstance(lower, HeldRecord)
-        self.deadline_ns, self.workflow, self.agent = lower.deadline_ns, lower.workflow, lower.agent
+        self.deadline_ns, self.workflow = lower.deadline_ns, lower.workflow
+        self.stage, self.agent = lower.stage, lower.agent
 
     def absorb(self, child: Record) -> None:
         """A path is held down to its deepest node, so a head is held as long as any of its tails was. Mutates."""
         assert isinstance(child, HeldRecord)
         if child.deadline_ns > self.deadline_ns:
-            self.deadline_ns, self.workflow, self.agent = child.deadline_ns, child.workflow, child.agent
+            self.deadline_ns, self.workflow = child.deadline_ns, child.workflow
+            self.stage, self.agent = child.stage, child.agent
         super().absorb(child)
 
 
@@ -62,7 +65,7 @@ class ContinuumState:
 
     def came(self, record: HeldRecord, access: Access) -> None:
         """A request reads the node: note who, and how long its workflow was away."""
-        record.workflow, record.agent = access.workflow, access.agent
+        record.workflow, record.stage, record.agent = access.workflow, access.stage, access.agent
         away = self.left.pop(access.workflow, None)
         if away is not None:
             self.gaps.observe(away[1], max(access.now_ns - away[0], 0))
@@ -116,7 +119,8 @@ class Continuum(Evictor[ContinuumState]):
 
     ttl        fixed: `ttl_s` for all; empirical: the time tau that maximises P(gap <= tau) * benefit - tau over the
                last `window` gaps of the agent, benefit being the prefill saved and `queue_s`; oracle: held without
-               end when the recorded run reads the path again, else not at all (an oracle knows order, not times)
+               end when the recorded run reads the path again, else not at all; oracle_time: the true gap is known, by
+               the trace, and the path held until the workflow is back and has queued `queue_s`, if that pays
     ttl_s      fixed time to live; with empirical, until `samples_min` gaps were seen
     samples_min   gaps of an agent before its own distribution is used; before, that of all agents
     window     gaps kept for an agent
@@ -124,7 +128,7 @@ class Continuum(Evictor[ContinuumState]):
     Source: Continuum (arXiv 2511.02230), the time-to-live rule.
     """
 
-    ttl: Literal["fixed", "empirical", "oracle"] = "empirical"
+    ttl: Literal["fixed", "empirical", "oracle", "oracle_time"] = "empirical"
     ttl_s: float = 2.0
     samples_min: int = 8
     window: int = 256
@@ -138,15 +142,15 @@ class Continuum(Evictor[ContinuumState]):
         ):  # fmt: skip
             if not low <= getattr(self, name) <= high:
                 raise InputError(f"{name}={getattr(self, name)}, allowed: {low} to {high:g}")
-        if self.ttl == "oracle":
+        if self.ttl in ("oracle", "oracle_time"):
             object.__setattr__(self, "needs", frozenset({"oracle"}))
 
     def new_state(self, host: HostInfo) -> ContinuumState:
         """Return an empty order. Raises InputError when ttl=oracle and the host has none."""
-        if self.ttl == "oracle" and host.oracle is None:
-            raise InputError("evictor=continuum with ttl=oracle: this host has no oracle")
+        if self.needs and host.oracle is None:
+            raise InputError(f"evictor=continuum with ttl={self.ttl}: this host has no oracle")
         gaps = GapStatistics(self.window, self.samples_min, round(self.ttl_s * 1e9))
-        return ContinuumState(host.profile, gaps, host.oracle if self.ttl == "oracle" else None)
+        return ContinuumState(host.profile, gaps, host.oracle if self.needs else None)
 
     def insert(self, state: ContinuumState, node: CacheNode, access: Access) -> None:
         """Note the reader. Mutates state."""
@@ -173,11 +177,16 @@ class Continuum(Evictor[ContinuumState]):
         state.hold(node, record, max(record.deadline_ns, self._deadline_ns(state, node, record, now_ns)))
 
     def _deadline_ns(self, state: ContinuumState, node: CacheNode, record: HeldRecord, now_ns: int) -> int:
+        benefit_ns = state.reload_ns(node) + round(self.queue_s * 1e9)
+        if self.ttl == "oracle_time":
+            assert state.oracle is not None
+            away_ns = state.oracle.away_ns(record.stage)
+            return now_ns + away_ns + round(self.queue_s * 1e9) if away_ns < benefit_ns else 0
         if state.oracle is not None:
             return FOREVER if state.oracle.next_use(node) < _UNUSED else 0
         ttl_ns = state.gaps.cold_ttl_ns
         if self.ttl == "empirical":
-            ttl_ns = state.gaps.best_ttl_ns(record.agent, state.reload_ns(node) + round(self.queue_s * 1e9))
+            ttl_ns = state.gaps.best_ttl_ns(record.agent, benefit_ns)
         return now_ns + ttl_ns if ttl_ns else 0
 
     def release(self, state: ContinuumState, node: CacheNode, now_ns: int) -> None:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from policies._pbkv_access import Inheritance
 from policies._pbkv_nodes import ReadersRecord, ReadersState
+from policies._pbkv_reload import ReloadCost
 from policies._pbkv_score import masked, reuse_weights
 from policies.api import Access, CacheNode, Evictor, Forecast, HostInfo
 from traces.errors import InputError
@@ -16,13 +17,14 @@ _RETIRED, _ACTIVE, _PINNED = range(3)
 
 
 class ScoredRecord(ReadersRecord):
-    """`score` is valid while the node is evictable."""
+    """`score` and `cost` are valid while the node is evictable; the place goes by their product."""
 
-    __slots__ = ("score",)
+    __slots__ = ("cost", "score")
 
     def __init__(self, stamp: int) -> None:
         super().__init__(stamp)
         self.score = 0
+        self.cost = 1
 
 
 class LookaheadState(ReadersState[ScoredRecord]):
@@ -32,10 +34,13 @@ class LookaheadState(ReadersState[ScoredRecord]):
     values    workflow -> {agents that read a node: their summed weight}, filled as masks turn up
     """
 
-    __slots__ = ("global_pin", "inheritance", "values", "weights")
+    __slots__ = ("costs", "global_pin", "inheritance", "values", "weights")
 
-    def __init__(self, inheritance: Inheritance | None, *, global_pin: bool) -> None:
+    def __init__(
+        self, inheritance: Inheritance | None, *, global_pin: bool, costs: ReloadCost | None = None
+    ) -> None:
         super().__init__(ScoredRecord)
+        self.costs = costs
         self.inheritance = inheritance
         self.global_pin = global_pin
         self.weights: dict[int, list[int]] = {}
@@ -56,15 +61,32 @@ class LookaheadState(ReadersState[ScoredRecord]):
     def place(self, record: ScoredRecord) -> tuple[int, ...]:
         """Return the node's place for the score it has. Does not mutate."""
         if self.global_pin and len(record.ever) > 1:
-            return _PINNED, record.score, -record.depth, record.stamp
+            return _PINNED, record.score * record.cost, -record.depth, record.stamp
         if not record.readers:
             return _RETIRED, len(record.ever), record.stamp
-        return _ACTIVE, record.score, -record.depth, record.stamp
+        return _ACTIVE, record.score * record.cost, -record.depth, record.stamp
 
     def priority(self, record: ScoredRecord) -> tuple[int, ...]:
         """Score the node from its readers and return its place. Mutates the record."""
         record.score = sum(self.value(workflow, agents) for workflow, agents in record.readers.items())
         return self.place(record)
+
+    def first(self) -> CacheNode | None:
+        """Return the node to leave first. Mutates: a node whose cost has changed moves when it comes to the front."""
+        evictable, costs = self.evictable, self.costs
+        while (node := evictable.peek()) is not None and costs is not None:
+            record = self.history.records[node.id]
+            cost = costs.of(node)
+            if cost == record.cost:
+                break
+            record.cost = cost
+            evictable.set(node.id, self.place(record), node)
+        return node
+
+    def _enter(self, node: CacheNode, record: ScoredRecord) -> None:
+        if self.costs is not None:
+            record.cost = self.costs.of(node)
+        super()._enter(node, record)
 
     def noticed(self, record: ScoredRecord, access: Access) -> None:
         """Learn who reads whose history, from nodes that one workflow alone has read. Mutates."""
@@ -113,6 +135,8 @@ class Lookahead(Evictor[LookaheadState]):
                 global_pin: literal, and what two workflows or more have read leaves after everything else, by Score
     passes      with access=inherit, who is passed whose history: learned (from reads so far), all, or pairs
                 such as planner>coder,coder>tester
+    cost        hits: a hit is a hit; reload: Score times what the node's tokens cost once they are gone, the lesser of
+                recomputing them and of copying them from the host tier where that has them. Ours, not the paper's
     Source: PBKV, sections 4.2.2 and 4.2.3; access: section 5, limitations.
     """
 
@@ -121,6 +145,7 @@ class Lookahead(Evictor[LookaheadState]):
     survival: bool = True
     access: Literal["literal", "inherit", "global_pin"] = "literal"
     passes: str = "learned"
+    cost: Literal["hits", "reload"] = "hits"
     label = "lookahead (PBKV-HE)"
     source = "PBKV sections 4.2.2, 4.2.3"
 
@@ -133,7 +158,8 @@ class Lookahead(Evictor[LookaheadState]):
     def new_state(self, host: HostInfo) -> LookaheadState:
         """Return an empty order. Raises InputError for agents in `passes` that the host does not know."""
         inheritance = Inheritance(self.passes, host) if self.access == "inherit" else None
-        return LookaheadState(inheritance, global_pin=self.access == "global_pin")
+        costs = ReloadCost(host) if self.cost == "reload" else None
+        return LookaheadState(inheritance, global_pin=self.access == "global_pin", costs=costs)
 
     def insert(self, state: LookaheadState, node: CacheNode, access: Access) -> None:
         """Note the first reader. Mutates state."""
@@ -181,5 +207,5 @@ class Lookahead(Evictor[LookaheadState]):
         return state.place(state.history.records[node.id])[0] == _RETIRED
 
     def next_victim(self, state: LookaheadState, now_ns: int) -> CacheNode | None:
-        """Return the first of the order. Drops stale heap entries only."""
-        return state.evictable.peek()
+        """Return the first of the order. Drops stale heap entries; with cost=reload it brings costs up to date."""
+        return state.first()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +10,9 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from policies import registry
 from policies.api import HostInfo, Predictor, Profile, WorkflowView
+from policies.training.inner import load_inner
 from traces.errors import InputError
-
-_SPEC = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\(([^()]*)\))?\s*")
 
 
 @dataclass(frozen=True)
@@ -40,21 +37,21 @@ class Noise(Predictor[Any]):
         if not 0 <= self.level <= 1:
             raise InputError(f"level={self.level}, allowed: 0 to 1")
         # `needs` and `reads_text` are the inner predictor's: a host asks this object.
-        inner = _load(self.inner)
+        inner = load_inner(self.inner, self)
         object.__setattr__(self, "needs", inner.needs)
         object.__setattr__(self, "reads_text", inner.reads_text)
 
     def files(self) -> tuple[Path, ...]:
         """Return the inner predictor's files."""
-        return _load(self.inner).files()
+        return load_inner(self.inner, self).files()
 
     def active(self) -> bool:
         """Say what the inner predictor says."""
-        return _load(self.inner).active()
+        return load_inner(self.inner, self).active()
 
     def new_state(self, host: HostInfo) -> Any:
         """Return (inner predictor, its state)."""
-        inner = _load(self.inner)
+        inner = load_inner(self.inner, self)
         return inner, inner.new_state(host)
 
     def observe(self, state: Any, workflow: WorkflowView) -> None:
@@ -86,21 +83,4 @@ class Noise(Predictor[Any]):
 
     def cost_ps(self, profile: Profile, workflows: int) -> int:
         """Return the inner predictor's cost in ps: mixing is not what a server would do."""
-        return _load(self.inner).cost_ps(profile, workflows)
-
-
-def _load(spec: str) -> Predictor[Any]:
-    match = _SPEC.fullmatch(spec)
-    if match is None:
-        raise InputError(f"inner={spec}: expected a predictor's name, or name(option=value, ...)")
-    options: dict[str, object] = {}
-    for part in match[2].split(",") if match[2] else ():
-        name, equals, value = part.partition("=")
-        if not equals:
-            raise InputError(
-                f"inner={spec}: expected option=value inside the parentheses, got {part.strip()!r}"
-            )
-        options[name.strip()] = value.strip()
-    if match[1] == "noise":
-        raise InputError("inner=noise: noise over noise is noise; name another predictor")
-    return cast("Predictor[Any]", registry.load("predictors", match[1], options))
+        return load_inner(self.inner, self).cost_ps(profile, workflows)

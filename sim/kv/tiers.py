@@ -11,7 +11,7 @@ from typing import Any
 
 from policies.api import Evictor
 from policies.costs import Profile
-from policies.views import Access, HostInfo
+from policies.views import Access, CacheNode, HostInfo
 from sim.clock import PS_PER_NS
 from sim.config import HostTierConfig
 from sim.kv.paths import PrefixPaths
@@ -61,6 +61,15 @@ class HostTier:
                 return now_ps, 0
         self.tree.touch(node, Access(now_ps // PS_PER_NS, request.workflow, stage, request.agent))
         return self.to_device.transfer(size_bytes, start_ps), tokens
+
+    def hosted(self, node: CacheNode) -> int:
+        """Return the leading tokens of the path of an HBM node that are here once it has left. Does not mutate."""
+        assert isinstance(node, Node)
+        if node.segment < 0:
+            return 0  # private content is never stored
+        if self.config.write == "write_back":
+            return node.depth_tokens
+        return self.tree.find(node.segment, node.end)[1] * self._paths.block_tokens
 
     def readable_at(self, segment: int) -> int:
         """Return when the last copy to the host on the path of `segment` ends, in ps. Does not mutate."""

@@ -36,6 +36,10 @@ class ListOracle:
     sequence: Sequence[int]
     now: int = 0
 
+    def away_ns(self, stage: int) -> int:
+        """Return a gap that differs by stage."""
+        return stage % 7 * 1000
+
     def next_use(self, node: CacheNode) -> int:
         later = [i for i in range(self.now + 1, len(self.sequence)) if self.sequence[i] == node.identity]
         return later[0] if later else NEVER

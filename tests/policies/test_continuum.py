@@ -144,3 +144,32 @@ def test_the_oracle_holds_what_is_read_again_only() -> None:
 def test_options_of_continuum_out_of_range_are_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         Continuum(**options)
+
+
+class Away(ListOracle):
+    """Knows gaps by stage."""
+
+    def __init__(self, gaps_ns: dict[int, int]) -> None:
+        super().__init__([])
+        self.gaps_ns = gaps_ns
+
+    def away_ns(self, stage: int) -> int:
+        return self.gaps_ns[stage]
+
+
+def test_an_oracle_that_knows_times_holds_for_the_true_gap_where_that_pays() -> None:
+    policy = Continuum(ttl="oracle_time")
+    host = replace(toy_host(), oracle=Away({1: 50_000, 2: 10**15}))
+    state = policy.new_state(host)
+    nodes = [Node(1, 640), Node(2, 640)]
+    for node, stage in zip(nodes, (1, 2), strict=True):
+        policy.insert(state, node, Access(0, stage, stage, 0))
+        policy.done(state, node, 1000)
+        policy.release(state, node, 1000)
+    assert policy.next_deadline(state) == 51_000  # the other never pays
+    assert policy.next_victim(state, 2000) is nodes[1]
+    policy.remove(state, nodes[1])
+    assert policy.next_victim(state, 2000) is nodes[0]
+    assert policy.next_deadline(state) == 51_000
+    policy.next_victim(state, 51_000)
+    assert policy.next_deadline(state) is None

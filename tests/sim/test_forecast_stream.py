@@ -106,6 +106,40 @@ def test_costly_forecasts_leave_fast_forward_exact(seed: int) -> None:
         assert table.equals(logs[1][0][name]), name
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_forecasts_on_the_step_arrive_at_once_and_lengthen_steps_exactly(seed: int) -> None:
+    world = random_world(seed)
+    engine = replace(world.config.engine, forecasts="step")
+    policies = replace(world.policies, predictor=Slow(), evictor=Watching())
+    world = replace(world, policies=policies, config=replace(world.config, engine=engine))
+    LOG.clear()
+    _, fast = world.run(fast_forward=True)
+    arrived = [x.now_ns for what, x in LOG if what == "arrived"]
+    assert set(arrived) == set(fast["requests"]["released_ns"].to_pylist())
+    _, slow = world.run(fast_forward=False)
+    for name, table in fast.items():
+        assert table.equals(slow[name]), name
+
+
+def test_a_step_pays_for_its_forecasts_and_no_other(workload: Workload) -> None:
+    world = random_world(5, faults=False)
+    policies = replace(world.policies, predictor=Slow(), evictor=Lru())
+    load = replace(world.config.load, loop="closed", concurrency=1, horizon_s=None)
+    busy = {}
+    for where in ("stream", "step"):
+        LOG.clear()
+        config = replace(
+            world.config, replicas=1, load=load, engine=replace(world.config.engine, forecasts=where)
+        )
+        _, tables = replace(world, policies=policies, config=config).run()
+        busy[where] = int(tables["steps"]["duration_ns"].to_numpy().sum())
+        batches = [n for what, n in LOG if what == "batch"]
+    paid_ns = (
+        sum(BATCH_PS + WORKFLOW_PS * n for n in batches[1:]) // 1000
+    )  # the first call asks whether it costs
+    assert busy["step"] - busy["stream"] == pytest.approx(paid_ns, abs=len(batches))
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_forecasts_nobody_uses_change_no_log(seed: int) -> None:
     world = random_world(seed, evictor="lru")
