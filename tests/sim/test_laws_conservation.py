@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from test_speculate import with_drafts
+from test_speculate import drafting
 
 from sim.worlds import World, random_world
 from traces.metrics import generated_tokens, itl_ms
@@ -159,7 +159,7 @@ def test_gaps_between_tokens_add_up_to_the_time_spent_generating(seed: int) -> N
 @pytest.mark.parametrize("seed", range(20))
 def test_drafts_that_are_accepted_arrive_together(seed: int) -> None:
     """Every token comes alone after a gap, or with the token that verified it: gaps and their sum stay exact."""
-    log = from_tables(with_drafts(seed, 0.7)[1].run()[1])
+    log = from_tables(drafting(seed, rate=0.7)[1].run()[1])
     first, finished, output, accepted = requests(
         log, "first_token_ns", "finished_ns", "output_tokens", "accepted_tokens"
     )

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from test_speculate import with_drafts
+from test_speculate import drafting
 
 from sim.worlds import random_world
 from traces.runlog import from_tables
@@ -32,7 +32,7 @@ def test_every_decision_in_a_log_is_explained() -> None:
     explained = set(re.findall(r"^\| `(\w+)` \| `(\w+)` \|", TEXT, re.MULTILINE))
     seen = set()
     for seed in range(40):
-        for world in (random_world(seed), with_drafts(seed, 0.5)[1]):
+        for world in (random_world(seed), drafting(seed, rate=0.5)[1]):
             decisions = from_tables(world.run()[1]).table("decisions", ["family", "action"])
             seen |= set(zip(*(c.to_pylist() for c in decisions.columns), strict=True))
     assert {("engine", "gap"), ("engine", "preempt"), ("routers", "pick")} <= seen
