@@ -3,7 +3,8 @@
     python -m experiments bench policies [predictor=SPEC] [workflows=72] [--json]
 
 A made-up cache stands in for an engine's: every workflow in progress has read a chain of nodes for each of its
-agents, and the host tier holds as many nodes again.
+agents, and the host tier holds as many nodes again. For speculation (`bench_branching`) each workflow has a branch in
+flight, and the store holds a hundred results for each.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments import bench_branching
 from experiments.overrides import parse as parse_value
 from experiments.policyspec import parse
 from policies import registry
@@ -111,6 +113,7 @@ def bench(words: Sequence[str], *, as_json: bool) -> int:
             if workflows < 1:
                 raise InputError(f"workflows={workflows}: expected at least 1")
     measured = measure(spec, (workflows, TIMES * workflows))
+    measured["cost_us"].update(measure_branching((workflows, TIMES * workflows)))
     if as_json:
         print(json.dumps(measured, indent=1))
         return 0
@@ -135,13 +138,27 @@ def measure(spec: str, loads: Sequence[int]) -> dict[str, Any]:
     for load in loads:
         world = World(load, agents)
         nodes[str(load)] = len(world.nodes)
-        for name, values in _costs(world, forecast).items():
-            values.sort()
-            at = values[min(len(values) - 1, int(0.99 * len(values)))]
-            cost.setdefault(name, {})[str(load)] = {
-                "mean": statistics.fmean(values), "median": statistics.median(values), "p99": at,
-            }  # fmt: skip
+        _summarise(_costs(world, forecast), load, cost)
     return {"cost_us": cost, "nodes": nodes, "predictor": spec}
+
+
+def measure_branching(loads: Sequence[int]) -> dict[str, dict[str, dict[str, float]]]:
+    """Return {name: {load: {"mean", "median", "p99"}}} in us, a branch in flight for each workflow of the load."""
+    cost: dict[str, dict[str, dict[str, float]]] = {}
+    for load in loads:
+        _summarise(bench_branching.costs(load, ROUNDS), load, cost)
+    return cost
+
+
+def _summarise(
+    costs: dict[str, list[float]], load: int, into: dict[str, dict[str, dict[str, float]]]
+) -> None:
+    for name, values in costs.items():
+        values.sort()
+        at = values[min(len(values) - 1, int(0.99 * len(values)))]
+        into.setdefault(name, {})[str(load)] = {
+            "mean": statistics.fmean(values), "median": statistics.median(values), "p99": at,
+        }  # fmt: skip
 
 
 def _costs(world: World, forecast: Forward) -> dict[str, list[float]]:

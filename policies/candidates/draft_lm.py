@@ -11,6 +11,8 @@ from policies.api import BranchView, Candidate, CandidateDrafter, HostInfo
 from policies.costs import Profile, load_profile
 from traces.errors import InputError
 
+_KINDS = ("draft_lm", "retrieval", "entity")
+
 
 @dataclass(frozen=True)
 class DraftLMState:
@@ -22,11 +24,13 @@ class DraftLMState:
 
 @dataclass(frozen=True)
 class DraftLM(CandidateDrafter[DraftLMState]):
-    """Samples come from the model's measured distribution over options, the workload's scores of its kind.
+    """Samples come from the model's measured distribution over options: the workload's scores of its kind.
 
-    Its cost is one batch of N short decodes of its own profile; the host says which device it runs on.
+    Where nobody measured a model, another ranker's scores stand in for it, and say nothing about models. Its cost is
+    one batch of N short decodes of its own profile; the host says which device it runs on.
 
-    kind            which of the workload's scores are the model's distribution (any scale; shares are taken)
+    kind            which of the workload's scores are the distribution (any scale; shares are taken); empty: the
+                    first of draft_lm, retrieval and entity that the branch has
     samples         N
     sharpness       exponent on the shares: above 1 a more decided model, below 1 a flatter one
     profile         file of the drafter model's profile; without it drafting takes what the trace says
@@ -34,7 +38,7 @@ class DraftLM(CandidateDrafter[DraftLMState]):
     output_tokens   tokens that one sample takes
     """
 
-    kind: str = "draft_lm"
+    kind: str = ""
     samples: int = 8
     sharpness: float = 1.0
     profile: str | None = None
@@ -63,8 +67,10 @@ class DraftLM(CandidateDrafter[DraftLMState]):
 
     def propose(self, state: DraftLMState, branch: BranchView, limit: int) -> Sequence[Candidate]:
         """Sample N times and rank by votes; what gets no vote is no candidate."""
-        scores = branch.scores.get(self.kind, ())
-        pairs = [(o, s) for o, s in zip(options(branch), scores, strict=False) if s > 0]
+        kind = self.kind or next((k for k in _KINDS if k in branch.scores), "")
+        scores = branch.scores.get(kind, ())
+        # Sorted: samples must not depend on the menu's order, which may tell what was taken.
+        pairs = sorted((o, s) for o, s in zip(options(branch), scores, strict=False) if s > 0)
         # Rounded before they are compared with draws: pow differs in its last bits between machines.
         weights = [round((s / max(x for _, x in pairs)) ** self.sharpness, 9) for _, s in pairs]
         total = sum(weights)

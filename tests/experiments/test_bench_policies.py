@@ -27,7 +27,7 @@ def test_costs_are_printed_for_the_load_and_ten_times_it(
     monkeypatch.setattr(bench_policies, "ROUNDS", 10)
     assert main(["bench", "policies", "workflows=3", "predictor=uniform", "--json"]) == 0
     body = json.loads(capsys.readouterr().out)
-    assert len(body["cost_us"]) == 7
+    assert len(body["cost_us"]) == 13
     for by_load in body["cost_us"].values():
         assert set(by_load) == {"3", "30"}
         assert all(c["mean"] > 0 and c["p99"] > 0 for c in by_load.values())
