@@ -65,15 +65,18 @@ class BlockTree:
 
     blank        free blocks that hold nothing, or a spare copy: reused first, the newest first
     duplicates   contents that were computed again while resident
+    evictable    nodes that a policy may name
+    log          who writes cache events down
     """
 
     def __init__(self, guard: PolicyGuard, log: BlockLog, block_tokens: int) -> None:
         self.nodes: dict[bytes, Node] = {}
         self.blank: dict[int, Block] = {}
         self.duplicates = 0
+        self.evictable = 0
         self._guard = guard
-        self._log = log
-        self._block_tokens = block_tokens
+        self.log = log
+        self.block_tokens = block_tokens
         self._next_id = 0
 
     # -- what the pool does ---------------------------------------------------------------------------------
@@ -130,7 +133,7 @@ class BlockTree:
                 self._settle(node, access.now_ns)
             parent = node
         if made is not None:
-            self._log.inserted(made, count, access)
+            self.log.inserted(made, count, access)
 
     def hit(self, blocks: list[Block], access: Access) -> None:
         """A request reuses `blocks`, which it holds by now."""
@@ -138,7 +141,7 @@ class BlockTree:
         if node is not None:
             node.last_access_ns = access.now_ns
             self._guard.call("hit", node, access)
-            self._log.hit(node, len(blocks), access)
+            self.log.hit(node, len(blocks), access)
 
     def done(self, deepest_first: list[Block], now_ns: int) -> None:
         """A request that holds these blocks is about to let go of them."""
@@ -183,13 +186,14 @@ class BlockTree:
             spare = node.free if node.held else node.free[1:]
             assert all(block.block_id in self.blank for block in spare)
             assert node.held or node.free[0].block_id not in self.blank
+        assert self.evictable == sum(node.evictable for node in self.nodes.values())
 
     def _node(self, block: Block) -> Node | None:
         key = block.block_hash
         return self.nodes.get(key) if key is not None else None
 
     def _make(self, key: bytes, parent: Node | None, access: Access) -> Node:
-        node = Node(self._next_id, key, parent, self._block_tokens, access.now_ns)
+        node = Node(self._next_id, key, parent, self.block_tokens, access.now_ns)
         self._next_id += 1
         self.nodes[key] = node
         if parent is not None:
@@ -213,18 +217,21 @@ class BlockTree:
     def _pin_if(self, node: Node) -> None:
         if node.evictable:
             node.evictable = False
+            self.evictable -= 1
             self._guard.call("pin", node)
 
     def _release_if(self, node: Node, now_ns: int) -> None:
         if not node.evictable and not node.children and not node.held:
             node.evictable = True
+            self.evictable += 1
             self._guard.call("release", node, now_ns)
 
     def _drop(self, node: Node, now_ns: int) -> None:
         del self.nodes[node.block_hash]
+        self.evictable -= node.evictable
         node.evictable = False
         self._guard.call("remove", node)
-        self._log.evicted(node, now_ns)
+        self.log.evicted(node, now_ns)
         parent = node.parent
         if parent is not None:
             parent.children -= 1

@@ -1,29 +1,37 @@
-"""The KV connector that loads an evictor into vLLM; it moves no KV.
+"""The KV connector that loads an evictor into vLLM, and with `host_blocks` a host tier behind its pool.
 
 vLLM imports this module when it starts with
 `kv_transfer_config={"kv_connector": "EvictionConnector", "kv_connector_module_path": "live.vllm.evictor",
 "kv_role": "kv_both", "kv_connector_extra_config": {"evictor": "lookahead", ...}}`; `EvictionSettings.transfer_config`
-writes that. The scheduler's side holds the policy, in the process of the engine core; the worker's side does nothing.
+writes that. The scheduler's side holds the policies, in the process of the engine core; the worker's side copies.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from live.vllm import compat
+from live.vllm.copies import Copies, LoadReport
 from live.vllm.host import EvictionHost
+from live.vllm.memory import HostMemory
+from live.vllm.poolhands import Codec
 from live.vllm.settings import parse_settings
-from policies.views import HostInfo
+from policies.views import BatchShape, HostInfo
 from traces.errors import InputError
 
 if TYPE_CHECKING:
     _Base: Any = object
     _Metadata: Any = object
+    _WorkerMetadata: Any = object
     _AllGroups: Any = object
 else:
     try:
         from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1 as _Base
         from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorMetadata as _Metadata
+        from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+            KVConnectorWorkerMetadata as _WorkerMetadata,
+        )
         from vllm.distributed.kv_transfer.kv_connector.v1.base import SupportsHMA as _AllGroups
     except ImportError:  # no vLLM here, or one that `compat` refuses when a connector is made
 
@@ -33,7 +41,26 @@ else:
         class _AllGroups:
             """Stands in where there is no vLLM."""
 
-        _Metadata = object
+        _Metadata = _WorkerMetadata = object
+
+
+@dataclass
+class StepCopies(_Metadata):  # type: ignore[misc]
+    """What the worker's side is told with a step."""
+
+    copies: Copies = field(default_factory=Copies)
+
+
+@dataclass
+class StepReport(_WorkerMetadata):  # type: ignore[misc]
+    """What the worker's side answers after one."""
+
+    report: LoadReport = field(default_factory=LoadReport)
+
+    def aggregate(self, other: Any) -> StepReport:
+        """Return the answer of two workers: what either could not load is bad."""
+        mine = self.report
+        return StepReport(LoadReport(mine.loads, sorted({*mine.bad, *other.report.bad})))
 
 
 class EvictionConnector(_Base, _AllGroups):  # type: ignore[misc]
@@ -46,9 +73,10 @@ class EvictionConnector(_Base, _AllGroups):  # type: ignore[misc]
         self._groups = kv_cache_config.kv_cache_groups if kv_cache_config is not None else []
         self._host: EvictionHost | None = None
         self._requests: dict[str, Any] = {}
+        self._memory: HostMemory | None = None
+        self._settings = parse_settings(vllm_config.kv_transfer_config.kv_connector_extra_config)
         if role.name == "SCHEDULER":
-            given = vllm_config.kv_transfer_config.kv_connector_extra_config
-            self._host = EvictionHost(parse_settings(given))
+            self._host = EvictionHost(self._settings)
 
     @property
     def requires_kv_delivery(self) -> bool:
@@ -76,12 +104,13 @@ class EvictionConnector(_Base, _AllGroups):  # type: ignore[misc]
             ),
             block_tokens=block_tokens,
             capacity_tokens=blocks * block_tokens,
+            host_capacity_tokens=host.settings.host_blocks * block_tokens,
             max_num_seqs=config.scheduler_config.max_num_seqs,
             max_num_batched_tokens=config.scheduler_config.max_num_batched_tokens,
             agents=host.settings.agents,
             seed=host.settings.seed,
         )
-        host.bind(gpu_block_pool, info)
+        host.bind(gpu_block_pool, info, _codec())
 
     def on_new_request(self, request: Any) -> None:
         """Note who sends it; forecast."""
@@ -90,21 +119,30 @@ class EvictionConnector(_Base, _AllGroups):  # type: ignore[misc]
             self._host.arrived(request)
 
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
-        """Nothing is cached elsewhere. Called right before the pool's `touch` of this request's hits."""
-        if self._host is not None:
-            self._host.offered(request, num_computed_tokens)
-        return 0, False
+        """Return what the host tier has beyond the pool. Called right before the pool's `touch` of the hits."""
+        if self._host is None:
+            return 0, False
+        return self._host.offered(request, num_computed_tokens), False
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
         """The request was admitted."""
         if self._host is not None:
-            self._host.admitted(request)
+            self._host.admitted(request, [b.block_id for b in blocks.blocks[0]], num_external_tokens)
 
     def build_connector_meta(self, scheduler_output: Any) -> Any:
-        """A step begins; the worker's side is told nothing."""
-        if self._host is not None:
-            self._host.step(scheduler_output.num_scheduled_tokens, self._output_tokens)
-        return _Metadata()
+        """A step begins; the worker's side is told its copies."""
+        if self._host is None:
+            return StepCopies()
+        scheduled = scheduler_output.num_scheduled_tokens
+        return StepCopies(
+            self._host.step(scheduled, self._output_tokens, self._decode_shape(scheduler_output))
+        )
+
+    def update_connector_output(self, connector_output: Any) -> None:
+        """A step ended: what became of its loads."""
+        answer = connector_output.kv_connector_worker_meta
+        if self._host is not None and isinstance(answer, StepReport):
+            self._host.landed(answer.report)
 
     def request_finished(self, request: Any, block_ids: Any) -> tuple[bool, None]:
         """The blocks may be freed at once."""
@@ -126,10 +164,53 @@ class EvictionConnector(_Base, _AllGroups):  # type: ignore[misc]
         known = self._requests.get(request)
         return known.num_output_tokens if known is not None else 0
 
-    # -- the worker's side: there is nothing to move --------------------------------------------------------
+    def _decode_shape(self, scheduler_output: Any) -> BatchShape | None:
+        """Return the shape of a step that decodes only, None for any other."""
+        scheduled: dict[str, int] = scheduler_output.num_scheduled_tokens
+        drafts: dict[str, list[int]] = scheduler_output.scheduled_spec_decode_tokens
+        if not scheduled or scheduler_output.scheduled_new_reqs:
+            return None
+        context = 0
+        for name, tokens in scheduled.items():
+            request = self._requests.get(name)
+            if request is None or tokens != 1 + len(drafts.get(name, ())):
+                return None
+            if request.num_computed_tokens < request.num_prompt_tokens:
+                return None
+            context += request.num_computed_tokens
+        widths = set(scheduled.values())
+        width = widths.pop() if len(widths) == 1 else 0
+        return BatchShape(len(scheduled), width, sum(scheduled.values()), 0, context)
+
+    # -- the worker's side ----------------------------------------------------------------------------------
+
+    def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
+        """Make the host's memory behind these caches."""
+        if self._settings.host_blocks:
+            from vllm.v1.kv_cache_interface import group_kernel_blocks
+
+            blocks = self._kv_cache_config.num_blocks
+            layers = {name: group_kernel_blocks(cache, blocks) for name, cache in kv_caches.items()}
+            self._memory = HostMemory(layers, self._settings.host_blocks)
+
+    def handle_preemptions(self, kv_connector_metadata: Any) -> None:
+        """Copy to the host what this step may overwrite. Called before anything of the step is written."""
+        if self._memory is not None:
+            self._memory.store(kv_connector_metadata.copies)
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
-        """Nothing to load."""
+        """Copy from the host: before the step computes where a request waits for it."""
+        if self._memory is not None:
+            self._memory.load(self._get_connector_metadata().copies)
+
+    def get_block_ids_with_load_errors(self) -> set[int]:
+        """Return blocks whose content could not be trusted; the engine computes them again."""
+        return self._memory.take_failed() if self._memory is not None else set()
+
+    def build_connector_worker_meta(self) -> Any:
+        """Return what became of the step's loads."""
+        report = self._memory.take_report() if self._memory is not None else None
+        return None if report is None else StepReport(report)
 
     def wait_for_layer_load(self, layer_name: str) -> None:
         """Nothing to wait for."""
@@ -139,3 +220,10 @@ class EvictionConnector(_Base, _AllGroups):  # type: ignore[misc]
 
     def wait_for_save(self) -> None:
         """Nothing to wait for."""
+
+
+def _codec() -> Codec:
+    """Return how vLLM's pool names contents, of the one group of KV layers."""
+    from vllm.v1.core.kv_cache_utils import get_block_hash, make_block_hash_with_group_id
+
+    return Codec(lambda content: bytes(make_block_hash_with_group_id(content, 0)), get_block_hash)

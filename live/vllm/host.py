@@ -8,18 +8,22 @@ from collections.abc import Callable, Iterable
 from dataclasses import fields
 from pathlib import Path
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, TypeVar
 
 from live.recorder import TableRecorder
 from live.vllm.attribution import Attribution, AttributionReader
 from live.vllm.blocks import BlockTree
+from live.vllm.copies import Copies, Load, LoadReport
 from live.vllm.guard import PolicyGuard
+from live.vllm.poolhands import Codec, Hands
 from live.vllm.queue import PolicyQueue
 from live.vllm.records import RunRecords
 from live.vllm.settings import EvictionSettings
-from policies.views import Forecast, HostInfo, WorkflowView
+from live.vllm.tiering import PoolLog, Tiering
+from policies.views import BatchShape, Forecast, HostInfo, WorkflowView
 from traces.errors import InputError
 
+T = TypeVar("T")
 _LOG = logging.getLogger("vllm.foreserve")
 
 
@@ -42,6 +46,10 @@ class EvictionHost:
         self._reader = AttributionReader(settings.agents, self._say)
         self._evictor = settings.load_evictor()
         self._predictor = settings.load_predictor()
+        self._prefetcher = settings.load_prefetcher()
+        self.tiering: Tiering | None = None
+        self._hit_blocks: dict[str, int] = {}
+        self._awaited: list[int] = []
         self._history: dict[int, list[int]] = {}
         self._finished: list[int] = []
         self._offered = Attribution()
@@ -49,8 +57,8 @@ class EvictionHost:
         self._pool: Any = None
         self._stock: dict[str, Callable[..., Any]] = {}
 
-    def bind(self, pool: Any, info: HostInfo) -> None:
-        """Take over `pool`, a `BlockPool` nobody has used yet.
+    def bind(self, pool: Any, info: HostInfo, codec: Codec | None = None) -> None:
+        """Take over `pool`, a `BlockPool` nobody has used yet. codec: how the pool names contents.
 
         Raises InputError for a pool this host cannot serve, and for a policy that refuses the host.
         """
@@ -73,11 +81,30 @@ class EvictionHost:
             self.evictor.dropped = "the engine's own order was asked for"
         self.tree = BlockTree(self.evictor, self.records, info.block_tokens)
         self._pool = pool
+        self._codec = codec or Codec()
         self.queue = PolicyQueue(pool.free_block_queue, self.tree, self.now_ns, self._fail)
         pool.free_block_queue = self.queue
         for name in ("touch", "cache_full_blocks", "free_blocks", "reset_prefix_cache", "evict_blocks"):
             self._stock[name] = getattr(pool, name)
             setattr(pool, name, getattr(self, f"_{name}"))
+        if self.settings.host_blocks:
+            self._add_tier(info, limit_ns)
+
+    def _add_tier(self, info: HostInfo, limit_ns: int) -> None:
+        settings = self.settings
+        if getattr(self._pool, "enable_kv_cache_events", False):
+            raise InputError("the host tier does not publish KV events: start the engine without them")
+        policy = settings.load_host_evictor()
+        guard = PolicyGuard(policy, policy.new_state(info), self._dropped("host_tier"), limit_ns)
+        prefetcher: PolicyGuard | None = None
+        if self._prefetcher.active():
+            state = self._prefetcher.new_state(info)
+            prefetcher = PolicyGuard(self._prefetcher, state, self._dropped("prefetchers"), limit_ns)
+        hands = Hands(self._pool, self._stock, self._codec, info.block_tokens)
+        self.tiering = Tiering(
+            settings, info, self.tree, self.evictor, (guard, prefetcher), self.records, hands, hands.block_of
+        )
+        self.tree.log = PoolLog(self.records, self.tiering)
 
     def now_ns(self) -> int:
         """Return the time since the host began. Does not mutate."""
@@ -89,17 +116,46 @@ class EvictionHost:
         """A request was added to the engine."""
         self._guarded(self._arrived, request)
 
-    def offered(self, request: Any, hit_tokens: int) -> None:
-        """The scheduler tries to admit a request, which found `hit_tokens` cached; `touch` follows, if any."""
+    def offered(self, request: Any, hit_tokens: int) -> int:
+        """The scheduler tries to admit a request, which found `hit_tokens` cached; `touch` follows, if any.
+
+        Return how many tokens more the host tier has.
+        """
         self._offered = self.records.sender(request.request_id)
         self.records.offered(request.request_id, hit_tokens)
+        if self.tiering is None:
+            return 0
+        size = self.tree.block_tokens
+        self._hit_blocks[request.request_id] = hit_tokens // size
+        keys = self._keys(request, request.num_tokens - 1)
+        found = self._guarded(
+            self.tiering.offered, request.request_id, keys, hit_tokens // size, self.now_ns()
+        )
+        return (found or 0) * size
 
-    def admitted(self, request: Any) -> None:
-        """A request got its blocks."""
-        self.records.admitted(request.request_id, request.num_tokens, self.now_ns())
+    def admitted(self, request: Any, blocks: list[int] | None = None, external_tokens: int = 0) -> None:
+        """A request got its blocks, those of `external_tokens` after its hits to be loaded from the host."""
+        now_ns = self.now_ns()
+        self.records.admitted(request.request_id, request.num_tokens, now_ns, external_tokens)
+        if self.tiering is not None:
+            access = self.records.sender(request.request_id).access(now_ns)
+            external = external_tokens // self.tree.block_tokens
+            start = self._hit_blocks.pop(request.request_id, 0)
+            target = list(blocks or ())[start : start + external]
+            self._awaited += target
+            self._guarded(self.tiering.admitted, request.request_id, target, access)
+            self._guarded(self.tiering.read, access, self._keys(request, request.num_prompt_tokens))
 
-    def step(self, scheduled_tokens: dict[str, int], output_tokens: Callable[[str], int]) -> None:
-        """A step was scheduled; `output_tokens(request)` is how many it has generated."""
+    def step(
+        self,
+        scheduled_tokens: dict[str, int],
+        output_tokens: Callable[[str], int],
+        shape: BatchShape | None = None,
+    ) -> Copies:
+        """A step was scheduled; `output_tokens(request)` is how many it has generated. Return its copies.
+
+        shape: where the step decodes only.
+        """
         if self._finished:
             self._workflows_finished()
         starting = self.records.starting
@@ -107,10 +163,25 @@ class EvictionHost:
             self.records.tokens_seen({r: output_tokens(r) for r in starting}, self.now_ns())
         for request, tokens in scheduled_tokens.items():
             self.records.scheduled(request, tokens)
+        if self.tiering is None:
+            return Copies()
+        awaited, self._awaited = self._awaited, []
+        copies = self._guarded(self.tiering.step, shape, self.now_ns())
+        # What was promised and will not come is computed again.
+        return copies or Copies(loads=[Load(-1, block, -1, True) for block in awaited])
+
+    def landed(self, report: LoadReport) -> None:
+        """The worker tells what became of a step's loads."""
+        if self.tiering is not None:
+            self._guarded(self.tiering.landed, report, self.now_ns())
 
     def ended(self, request: Any) -> None:
         """A request ended; its blocks are given back next."""
         sender = self.records.sender(request.request_id)
+        if self.tiering is not None:
+            self._hit_blocks.pop(request.request_id, None)
+            keys = self._keys(request, request.num_tokens - 1)
+            self._guarded(self.tiering.read, sender.access(self.now_ns()), keys)
         aborted = "ABORT" in request.status.name or "ERROR" in request.status.name
         self.records.ended(
             request.request_id,
@@ -130,7 +201,10 @@ class EvictionHost:
         self._workflows_finished()
         self.records.close()
         now_ns = self.now_ns()
-        for family, guard in (("evictors", self.evictor), ("predictors", self.predictor)):
+        guards = [("evictors", self.evictor), ("predictors", self.predictor)]
+        if self.tiering is not None:
+            guards += [("host_tier", self.tiering.host_evictor), ("prefetchers", self.tiering.prefetch_guard)]
+        for family, guard in guards:
             for event in sorted(guard.calls) if guard is not None else ():
                 assert guard is not None
                 self.records.decided(family, f"calls.{event}", guard.calls[event], now_ns)
@@ -156,7 +230,14 @@ class EvictionHost:
             "duplicates": self.tree.duplicates,
             "kv_blocks": self._pool.num_gpu_blocks - 1,
             "process": os.getpid(),
+            **({} if self.tiering is None else {"host_tier": self._about_tier(self.tiering)}),
         }
+
+    def _about_tier(self, tiering: Tiering) -> dict[str, Any]:
+        given = self.settings
+        names = ("host_blocks", "host_evictor", "host_write", "load_back", "min_load_tokens", "prefetcher")
+        options = {f.name: getattr(self._prefetcher, f.name) for f in fields(self._prefetcher)}
+        return {**{n: getattr(given, n) for n in names}, "prefetcher_options": options, **tiering.about()}
 
     # -- what the pool does ---------------------------------------------------------------------------------
 
@@ -192,8 +273,16 @@ class EvictionHost:
     def _reset_prefix_cache(self) -> bool:
         done = bool(self._stock["reset_prefix_cache"]())
         if done:
-            self._guarded(lambda: self.tree.clear(self.now_ns()))
+            self._guarded(self._clear)
         return done
+
+    def _clear(self) -> None:
+        if self.tiering is not None:
+            self.tiering.clear(self.now_ns())
+            self.tiering.resetting = True
+        self.tree.clear(self.now_ns())
+        if self.tiering is not None:
+            self.tiering.resetting = False
 
     def _evict_blocks(self, block_ids: set[int]) -> None:
         self._stock["evict_blocks"](block_ids)
@@ -219,13 +308,18 @@ class EvictionHost:
             own = self.predictor.call("forecast", view)
             forecast = own if forecast is None else forecast
         if forecast is not None:
-            self.evictor.call("forecast", Forecast(workflow, now_ns, forecast))
+            told = Forecast(workflow, now_ns, forecast)
+            self.evictor.call("forecast", told)
+            if self.tiering is not None:
+                self.tiering.forecast(told)
 
     def _workflows_finished(self) -> None:
         finished, self._finished = self._finished, []
         for workflow in finished:
             now_ns = self.now_ns()
             self.evictor.call("workflow_finished", workflow, now_ns)
+            if self.tiering is not None:
+                self._guarded(self.tiering.workflow_finished, workflow, now_ns)
             agents = self._history.pop(workflow, None)
             if self.predictor is not None and agents is not None:
                 view = WorkflowView(workflow, tuple(agents), now_ns)
@@ -234,13 +328,18 @@ class EvictionHost:
 
     # -- when something is wrong ----------------------------------------------------------------------------
 
-    def _guarded(self, call: Callable[..., None], *args: Any) -> None:
+    def _guarded(self, call: Callable[..., T], *args: Any) -> T | None:
         if self.failed:
-            return
+            return None
         try:
-            call(*args)
+            return call(*args)
         except Exception as e:
             self._fail(getattr(call, "__name__", "host"), e)
+            return None
+
+    def _keys(self, request: Any, tokens: int) -> list[bytes]:
+        """Return the contents of a request's leading full blocks, as the pool names them."""
+        return [self._codec.key(h) for h in request.block_hashes[: tokens // self.tree.block_tokens]]
 
     def _fail(self, where: str, error: Exception) -> None:
         """This host's own books are wrong: hand the pool back, with the engine's queue as it is."""

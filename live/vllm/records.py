@@ -30,7 +30,7 @@ class _Open:
     first_token_ns: int = -1
     offered_tokens: int = 0
     hit_tokens: int = 0
-    later_hit_tokens: int = 0
+    host_tokens: int = 0
     target_tokens: int = 0
     computed: int = 0
     prefilled: int = 0
@@ -70,15 +70,19 @@ class RunRecords:
         if request in self._open:
             self._open[request].offered_tokens = hit_tokens
 
-    def admitted(self, request: str, target_tokens: int, now_ns: int) -> None:
-        """The request has its blocks; `target_tokens` are to be known before it goes on."""
+    def admitted(self, request: str, target_tokens: int, now_ns: int, host_tokens: int = 0) -> None:
+        """The request has its blocks; `target_tokens` are to be known before it goes on.
+
+        host_tokens: of those, loaded from the host tier.
+        """
         record = self._open.get(request)
         if record is None:
             return
         if record.admitted_ns < 0:
             record.admitted_ns = now_ns
             record.hit_tokens = record.offered_tokens
-        record.computed = record.offered_tokens
+            record.host_tokens = host_tokens
+        record.computed = record.offered_tokens + host_tokens
         record.target_tokens = target_tokens
         self._starting.add(request)
 
@@ -111,13 +115,15 @@ class RunRecords:
         del self._open[request]
         sender = record.sender
         # What others published meanwhile can make up for more than was lost: the surplus is a hit.
-        recomputed = record.prefilled + record.hit_tokens - record.prompt_tokens if preemptions else 0
+        known = record.hit_tokens + record.host_tokens
+        recomputed = record.prefilled + known - record.prompt_tokens if preemptions else 0
         self.tables.add(
             "requests",
             (
                 sender.stage, sender.workflow, sender.agent, 0, record.prompt_tokens, output_tokens,
                 record.released_ns, record.admitted_ns, record.first_token_ns, now_ns,
-                record.hit_tokens - min(0, recomputed), 0, record.prefilled, max(0, recomputed), preemptions, 0, 0,
+                record.hit_tokens - min(0, recomputed), record.host_tokens, record.prefilled, max(0, recomputed),
+                preemptions, 0, 0,
                 REQUEST_STATUS.index(status), "" if status == "finished" else "by the client",
             ),
         )  # fmt: skip
@@ -149,6 +155,15 @@ class RunRecords:
     def evicted(self, node: Node, now_ns: int) -> None:
         """A content left."""
         self._block(now_ns, _EVICT, node, 1, -1, -1)
+
+    def moved(self, event: int, node: Node | None, blocks: int, access: Access) -> None:
+        """Contents went between the tiers; `event` is one of the host tier's in CACHE_EVENTS."""
+        id = node.id if node is not None else -1
+        self.tables.add("blocks", (access.now_ns, 0, event, id, blocks, access.workflow, access.stage))
+
+    def content(self, tier: str, node: Node, now_ns: int) -> None:
+        """Name the content of a new node, so that a reader knows it again when it comes back as another."""
+        self.tables.add("decisions", (now_ns, 0, tier, "content", -1, node.id, node.identity >> 1))
 
     def decided(self, family: str, action: str, value: int, now_ns: int) -> None:
         """Write a row of `decisions` that belongs to no workflow."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from policies.api import Evictor, Policy, Predictor
+from policies.api import Evictor, Policy, Predictor, Prefetcher
 from policies.costs import Profile, load_profile
 from policies.registry import load
 from traces.errors import InputError, nearest
@@ -15,6 +15,8 @@ from traces.errors import InputError, nearest
 P = TypeVar("P", bound=Policy[Any])
 MODULE = "live.vllm.evictor"
 CONNECTOR = "EvictionConnector"
+HOST_WRITES = ("write_through", "write_through_selective", "write_back")
+LOAD_BACKS = ("always", "predicted", "never")
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,14 @@ class EvictionSettings:
     log_dir            where the run's tables go when the engine shuts down; "" records nothing
     call_ms_max        a policy that takes longer three times is dropped; 0: however slow it is
     seed               of the policy's own draws
+    host_blocks        KV blocks of host memory behind the pool; 0: no host tier
+    host_evictor       orders what the host holds; host_evictor_options: its options
+    host_write         write_through (copy what is computed), write_through_selective (what is hit), write_back (what
+                       leaves the pool, with what is missing above it)
+    load_back          always, predicted (when cheaper than computing, by the profile), never
+    min_load_tokens    less than this is not loaded
+    pcie_bytes_per_s   bounds prefetching and predicts loads; 0: prefetching is not bounded by the link
+    prefetcher         what comes back before it is asked for; prefetcher_options: its options
     """
 
     evictor: str = "lru"
@@ -43,6 +53,23 @@ class EvictionSettings:
     log_dir: str = ""
     call_ms_max: float = 100.0
     seed: int = 0
+    host_blocks: int = 0
+    host_evictor: str = "lru"
+    host_evictor_options: Mapping[str, Any] = field(default_factory=dict)
+    host_write: str = "write_through"
+    load_back: str = "always"
+    min_load_tokens: int = 1
+    pcie_bytes_per_s: int = 0
+    prefetcher: str = "none"
+    prefetcher_options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("host_write", HOST_WRITES), ("load_back", LOAD_BACKS)):
+            if getattr(self, name) not in allowed:
+                raise InputError(nearest(getattr(self, name), allowed, what=name))
+        for name in ("host_blocks", "min_load_tokens", "pcie_bytes_per_s"):
+            if getattr(self, name) < 0:
+                raise InputError(f"{name}={getattr(self, name)}, allowed: a whole number of at least 0")
 
     @property
     def stock(self) -> bool:
@@ -67,6 +94,20 @@ class EvictionSettings:
                 f"predictor={self.predictor} reads invocations' text, which this host does not give"
             )
         return _servable(policy, f"predictor={self.predictor}")
+
+    def load_host_evictor(self) -> Evictor[Any]:
+        """Return the host tier's policy. Raises InputError as `load_evictor` does."""
+        policy = load("evictors", self.host_evictor, self.host_evictor_options, self._path())
+        return _servable(cast("Evictor[Any]", policy), f"host_evictor={self.host_evictor}")
+
+    def load_prefetcher(self) -> Prefetcher[Any]:
+        """Return the prefetcher. Raises InputError as `load_evictor` does, and where there is no host tier."""
+        policy = cast(
+            "Prefetcher[Any]", load("prefetchers", self.prefetcher, self.prefetcher_options, self._path())
+        )
+        if policy.active() and not self.host_blocks:
+            raise InputError(f"prefetcher={self.prefetcher} needs a host tier: host_blocks is 0")
+        return _servable(policy, f"prefetcher={self.prefetcher}")
 
     def load_profile(self, max_model_len: int, kv_bytes_per_token: int) -> Profile:
         """Return the profile named, or one without costs."""
@@ -93,6 +134,8 @@ class EvictionSettings:
             "kv_connector_module_path": MODULE,
             "kv_role": "kv_both",
             "kv_connector_extra_config": given,
+            # A slot of host memory that does not hold what it should is computed again.
+            **({"kv_load_failure_policy": "recompute"} if self.host_blocks else {}),
         }
 
     def _path(self) -> Path | None:

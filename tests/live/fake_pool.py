@@ -84,8 +84,15 @@ class FakePool:
                 self.free_block_queue.remove(block)
             block.ref_cnt += 1
 
+    @property
+    def cached_block_hash_to_block(self) -> FakePool:
+        return self
+
+    def get_one_block(self, key: bytes) -> FakeBlock | None:
+        return next(iter(self.cached.get(key, {}).values()), None)
+
     def cache_full_blocks(
-        self, request: Any, blocks: list[FakeBlock], num_cached_blocks: int, num_full_blocks: int
+        self, request: Any, blocks: list[Any], num_cached_blocks: int, num_full_blocks: int, *_: int
     ) -> None:
         for i in range(num_cached_blocks, num_full_blocks):
             blocks[i].block_hash = request.block_hashes[i]
