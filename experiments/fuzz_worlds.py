@@ -95,6 +95,7 @@ def _harder(config: SimConfig, dice: Dice) -> SimConfig:
             ratio=dice.pick(0.05, 0.2, 1.0),  # full almost at once, or as large as HBM
             load_back=dice.pick("predicted", "always", "never"),
             min_load_tokens=dice.pick(0, 1, 64),
+            prefetch_grain=dice.pick("run", "block"),
         )
         config = replace(config, host_tier=tier)
     load_config = config.load

@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from live.vllm.settings import HOST_WRITES, LOAD_BACKS
 from traces.errors import InputError
 
 
@@ -58,6 +59,11 @@ def _replay(args: argparse.Namespace) -> None:
         policy_path=str(args.policy_path.resolve()) if args.policy_path else "",
         log_dir=str(args.out.resolve()),
         call_ms_max=args.call_ms_max,
+        host_blocks=args.host_blocks,
+        host_evictor=args.host_evictor,
+        host_write=args.host_write,
+        load_back=args.load_back,
+        prefetcher=args.prefetcher,
     )
     outputs = replay(script, args.model, settings, args.blocks)
     print(f"{args.out}: {len(outputs)} requests served, {sum(len(a.tokens) for a in outputs)} tokens")
@@ -99,6 +105,11 @@ def _parser() -> argparse.ArgumentParser:
     replay.add_argument("--policy-path", type=Path)
     replay.add_argument("--blocks", type=int, required=True, help="KV blocks of the pool")
     replay.add_argument("--call-ms-max", type=float, default=0.0)
+    replay.add_argument("--host-blocks", type=int, default=0, help="KV blocks of host memory behind the pool")
+    replay.add_argument("--host-evictor", default="lru")
+    replay.add_argument("--host-write", default="write_through", help=f"one of {', '.join(HOST_WRITES)}")
+    replay.add_argument("--load-back", default="always", help=f"one of {', '.join(LOAD_BACKS)}")
+    replay.add_argument("--prefetcher", default="none")
     replay.add_argument(
         "--out", type=Path, required=True, metavar="DIR", help="tables and outputs of the run"
     )

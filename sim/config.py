@@ -71,6 +71,8 @@ class HostTierConfig:
                         write_back (copy on eviction)
     load_back           predicted (load when cheaper than recomputing), always, never
     pcie_bytes_per_s    None: the profile's; shared by concurrent copies of one direction
+    prefetch_grain      run (candidates are runs of blocks between divergences), block (single ones, as PBKV's pages and
+                        in the live host)
     """
 
     ratio: float = 0.0
@@ -78,9 +80,11 @@ class HostTierConfig:
     load_back: str = "predicted"
     pcie_bytes_per_s: int | None = None
     min_load_tokens: int = 64
+    prefetch_grain: str = "run"
 
     def __post_init__(self) -> None:
         _between(self, "host_tier", ratio=(0.0, 1000.0))
+        _one_of(self, "host_tier", prefetch_grain=("run", "block"))
         _one_of(self, "host_tier", write=WRITE_POLICIES, load_back=("predicted", "always", "never"))
         _at_least(self, "host_tier", min_load_tokens=0)
         if self.pcie_bytes_per_s is not None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from policies.api import Evictor, Prefetcher
 from policies.views import BatchShape, Forecast, HostInfo
 from sim.clock import PS_PER_NS, PS_PER_S
-from sim.kv.missing import HostRun, Missing
+from sim.kv.missing import HostRun, Missing, blocks_of
 from sim.kv.radix import Node
 from sim.kv.readers import Readers
 from sim.kv.tiers import HostTier
@@ -41,7 +41,8 @@ class Prefetch:
         self._state: Any = prefetcher.new_state(host)
         self._readers = readers
         self._missing = Missing(engine.tree, tier.tree, readers)
-        self._keeps = type(prefetcher).choose_offered is not Prefetcher.choose_offered
+        self._by_block = tier.config.prefetch_grain == "block"
+        self._keeps = not self._by_block and type(prefetcher).choose_offered is not Prefetcher.choose_offered
         self._block_bytes = engine.config.block_tokens * engine.profile.kv_bytes_per_token
         self._knows_retired = type(engine.evictor).retired is not Evictor.retired
         self._in_flight = False
@@ -139,6 +140,9 @@ class Prefetch:
             return [run.leading(blocks, paths) for run in runs]
         offered: list[HostRun] = []
         whole: set[int] = set()
+        if self._by_block:
+            offered += blocks_of(self._missing.runs(), paths)
+            return [offered[row] for row in self._policy.choose(self._state, offered, blocks * size, shape)]
         for run in self._missing.runs():
             held = run.end - run.start
             if run.parent is None and held > blocks:

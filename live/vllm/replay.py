@@ -20,6 +20,8 @@ def replay(script: Script, model: Path, settings: EvictionSettings, blocks: int)
     """
     settings.load_evictor()  # refused here, rather than by an engine half started
     settings.load_predictor()
+    settings.load_host_evictor()
+    settings.load_prefetcher()
     directory = Path(settings.log_dir)
     if directory.exists():
         raise InputError(f"{directory}: exists already; a run is never written over another")

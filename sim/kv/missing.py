@@ -65,6 +65,34 @@ class HostRun:
         return HostRun(self.node, self.parent, self.start, end, segment, self.readers)
 
 
+class HostBlock(HostRun):
+    """One block of a host node: a page of PBKV's."""
+
+    __slots__ = ()
+
+    @property
+    def id(self) -> int:
+        """Number of the host's node and of the block."""
+        return self.node.id << 24 | self.start
+
+
+def blocks_of(runs: Iterable[HostRun], paths: PrefixPaths) -> list[HostBlock]:
+    """Return runs, parents before children, block by block."""
+    last: dict[int, HostBlock] = {}
+    out: list[HostBlock] = []
+    for run in runs:
+        parent = last[run.parent.id] if run.parent is not None else None
+        for block in range(run.start, run.end):
+            segment = run.segment
+            while segment >= 0 and paths.start[segment] > block:
+                segment = paths.parent[segment]
+            parent = HostBlock(run.node, parent, block, block + 1, segment, run.readers)
+            out.append(parent)
+        assert parent is not None
+        last[run.id] = parent
+    return out
+
+
 @dataclass(slots=True)
 class _Path:
     """A path read, and the host's nodes that HBM lacks of it from `resident` on, from the top down."""

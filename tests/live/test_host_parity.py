@@ -8,17 +8,20 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from fake_pool import FakePool
 
 from calibration import parity
 from live.script import Script, ScriptRequest, contents_of, renumbered
+from live.vllm.copies import LoadReport
 from live.vllm.host import EvictionHost
 from live.vllm.settings import EvictionSettings
 from policies.evictors.lookahead import Lookahead
 from policies.laws import toy_host
 from policies.predictors.markov import Markov
+from policies.views import BatchShape
 from traces import draws
 from traces.errors import InputError
 
@@ -55,16 +58,29 @@ def script(seed: int, turns: int = 60) -> Script:
     return renumbered(rows, SIZE)
 
 
-def played(script: Script, evictor: str, blocks: int, directory: Path, predictor: str = "none") -> Path:
+def played(
+    script: Script, evictor: str, blocks: int, directory: Path, predictor: str = "none", **tier: Any
+) -> Path:
     """Serve the script on a fake pool in the hands of the host, one token a step; return the run's directory."""
     given = EvictionSettings(
-        evictor=evictor, predictor=predictor, agents=script.agents, log_dir=str(directory), call_ms_max=0
+        evictor=evictor,
+        predictor=predictor,
+        agents=script.agents,
+        log_dir=str(directory),
+        call_ms_max=0,
+        **tier,
     )
     host, pool = EvictionHost(given), FakePool(blocks)
     pool.hash_block_size = SIZE
     host.bind(
         pool,
-        replace(toy_host(), block_tokens=SIZE, capacity_tokens=blocks * SIZE, agents=script.agents),
+        replace(
+            toy_host(),
+            block_tokens=SIZE,
+            capacity_tokens=blocks * SIZE,
+            agents=script.agents,
+            host_capacity_tokens=given.host_blocks * SIZE,
+        ),
     )
     for r in script.requests:
         tokens = [*r.prompt, *r.output]
@@ -94,15 +110,20 @@ def played(script: Script, evictor: str, blocks: int, directory: Path, predictor
                 break
             held.append(next(iter(copies.values())))
         known = len(held)
-        host.offered(request, known * SIZE)
+        external = host.offered(request, known * SIZE)
         pool.touch(held)
         for computed in range(len(r.prompt), len(tokens)):
             held = held + pool.get_new_blocks(max(0, -(-computed // SIZE) - len(held)))
             pool.cache_full_blocks(request, held, known, computed // SIZE)
             known = computed // SIZE
+            request.num_tokens = computed + 1
+            shape = BatchShape(1, 1, 1, 0, computed)
             if computed == len(r.prompt):
-                host.admitted(request)
-            host.step({request.request_id: 1}, lambda _: 0)
+                host.admitted(request, [b.block_id for b in held], external)
+                shape = None
+            copies = host.step({request.request_id: 1}, lambda _: 0, shape)
+            if copies.loads:
+                host.landed(LoadReport(len(copies.loads)))
             host.tree.check_integrity()
         host.ended(request)
         pool.free_blocks(reversed(held))
@@ -119,6 +140,38 @@ def test_both_hosts_name_the_same_victims_in_the_same_order(evictor: str, seed: 
     assert outcome.equal, outcome
     assert outcome.victims > 100
     assert outcome.hit_tokens > 200
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("prefetcher", ["none", "conservative", "aggressive"])
+def test_both_hosts_load_back_and_prefetch_the_same_contents(
+    prefetcher: str, seed: int, tmp_path: Path
+) -> None:
+    given = script(seed)
+    # The host holds all there is: what decoding fills is stored block by block here, and at the end in the simulator,
+    # so that a full host would hold another's while a request decodes.
+    blocks = 400 if prefetcher != "none" else 40 + 20 * (seed % 3)
+    live = played(
+        given, "lookahead", 34, tmp_path / "live", "markov",
+        host_blocks=blocks, prefetcher=prefetcher, load_back="never" if seed % 2 and prefetcher != "none" else "always",
+    )  # fmt: skip
+    outcome = parity.compare(given, live)
+    assert outcome.equal, outcome
+    assert outcome.host_hit_tokens + outcome.prefetched > 20, outcome
+    assert outcome.victims > 100
+
+
+def test_the_comparison_sees_another_prefetcher(tmp_path: Path) -> None:
+    given = script(1)
+    of = [
+        parity.live_decisions(
+            given, played(given, "lookahead", 34, tmp_path / p, "markov", host_blocks=90, prefetcher=p)
+        )
+        for p in ("none", "conservative", "aggressive")
+    ]
+    assert len({d.prefetched for d in of}) == 3
+    assert of[1].prefetched
+    assert len({d.host_hit_tokens for d in of}) > 1
 
 
 def test_the_comparison_tells_policies_apart(tmp_path: Path) -> None:
