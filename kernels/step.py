@@ -96,6 +96,8 @@ class DecodeStep:
             ("contexts", contexts, (plan.batch,)),
             ("tables", tables[:, :0] if tables.ndim == 2 else tables, (plan.batch, 0)),
         ):
+            if array.size and not np.issubdtype(array.dtype, np.integer):
+                raise InputError(f"step: {name}: not integers, {array.dtype}")
             if array.shape != shape:
                 raise InputError(f"step: {name} of shape {array.shape}; allowed: {shape}")
         plan.check(bounds)

@@ -1,0 +1,1 @@
+"""What can be said of kernels without a GPU: that they compile, what they take, and that the guard is first."""

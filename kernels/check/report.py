@@ -1,0 +1,110 @@
+"""Every kernel of a step compiled and judged, and the controls with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kernels.check import controls, ptx
+from kernels.check.compiled import Compiled, compile_kernel, compile_op
+from kernels.op import VARIANTS, Op, StepConfig
+from kernels.program import ops
+from kernels.shapes import QWEN25_3B, Bounds
+
+# The kernels that carry a step's bytes: they must copy asynchronously, and in wide pieces.
+STREAMS = ("qkv", "attention", "output", "gate_up", "down", "lm_head")
+_BY_SEQUENCE = ("rotary", "attention", "combine")
+_SHARED_BYTES_MAX = {90: 227 << 10, 80: 163 << 10}
+_CONTROL_OPTIONS = {"num_warps": 4, "num_stages": 2, "enable_fp_fusion": True}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One kernel on one architecture. `faults` is empty where it is as it must be; None is a figure not to be had."""
+
+    op: str
+    variant: str
+    arch: int
+    registers: int | None
+    spill_bytes: int | None
+    shared_bytes: int
+    async_copies: int
+    wgmma: int
+    mma: int
+    faults: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the row as plain data."""
+        return asdict(self) | {"faults": list(self.faults)}
+
+
+def configurations(bounds: Bounds | None = None) -> Iterator[tuple[str, StepConfig]]:
+    """Yield (variant name, configuration) of every way a step is compiled, at the evaluated dimensions."""
+    bounds = bounds or Bounds(batch=16, draft=8, context=4096)
+    for variant in VARIANTS:
+        yield variant, StepConfig(QWEN25_3B, bounds, variant=variant)
+    yield "ragged", StepConfig(QWEN25_3B, bounds, ragged=True)
+
+
+def names() -> list[str]:
+    """Return the names of all kernels."""
+    return sorted({name for _, config in configurations() for name in ops(config)})
+
+
+def kernels_to_check(only: Sequence[str] = ()) -> Iterator[tuple[str, StepConfig, str, Op]]:
+    """Yield (variant, configuration, name, op) once for each distinct kernel; `only` restricts, () is all."""
+    seen = set()
+    for variant, config in configurations():
+        for name, op in ops(config).items():
+            launch = op.plan(config, config.bounds)
+            identity = (launch.kernel, tuple(sorted(launch.constants.items())))
+            changed = variant != "ragged" or name in _BY_SEQUENCE
+            if identity not in seen and changed and (not only or name in only):
+                seen.add(identity)
+                yield variant, config, name, op
+
+
+def check(archs: Sequence[int], only: Sequence[str] = ()) -> Iterator[Row]:
+    """Compile and judge every kernel for each architecture; rows come as they are done (seconds each)."""
+    for arch in archs:
+        for variant, config, name, op in kernels_to_check(only):
+            yield judge(name, variant, arch, compile_op(op, config, arch))
+
+
+def judge(name: str, variant: str, arch: int, made: Compiled) -> Row:
+    """Return the row of a compiled kernel, with all that is wrong with it."""
+    counted = ptx.counts(made.ptx)
+    faults = []
+    if fault := ptx.guard_fault(made.ptx):
+        faults.append(fault)
+    if scalars := ptx.scalar_parameters(made.ptx):
+        faults.append(f"{scalars} parameters are host scalars")
+    if made.spill_bytes:
+        faults.append(f"{made.spill_bytes} bytes of registers spilled a thread")
+    if made.shared_bytes > _SHARED_BYTES_MAX[arch]:
+        faults.append(f"{made.shared_bytes} bytes of shared memory, over {_SHARED_BYTES_MAX[arch]}")
+    if name in STREAMS:
+        if not counted["async_copies"]:
+            faults.append("no asynchronous copies")
+        if counted["two_byte_loads"]:
+            faults.append(f"{counted['two_byte_loads']} two-byte loads")
+        if not counted["wgmma" if arch == 90 else "mma"]:
+            faults.append("no tensor core instructions of the architecture")
+    return Row(
+        name, variant, arch, made.registers, made.spill_bytes, made.shared_bytes,
+        counted["async_copies"], counted["wgmma"], counted["mma"], tuple(faults),
+    )  # fmt: skip
+
+
+def check_controls(arch: int) -> dict[str, str | None]:
+    """Return control -> what the check found wrong with it (None: nothing)."""
+    found = {}
+    for name, kernel in (controls.GOOD | controls.BAD).items():
+        signature = dict(controls.SIGNATURE)
+        if name == "captured_scalar":
+            signature["m"] = "i32"
+        made = compile_kernel(kernel, signature, {"BLOCK": 64}, arch, _CONTROL_OPTIONS)
+        row = judge(name, "control", arch, made)
+        found[name] = "; ".join(row.faults) or None
+    return found
