@@ -177,14 +177,14 @@ def append(
     states: int,
     edges: int,
 ) -> int:
-    """Append new[i] to sequence ids[i] for i from `begin` on; return how far it went.
+    """Append new[i] to sequence ids[i] (to ids[0] if it is one) for i from `begin` on; return how far it went.
 
     It stops before a token for which the arrays may be too small (states and edges are how many they hold), so that the
     caller can grow them and go on. Amortised O(1) a token, but for the count's walk of at most `depth` links.
     """
     depth = R[DEPTH]
-    for i in range(begin, len(ids)):
-        c = ids[i] * CURSOR
+    for i in range(begin, len(new)):
+        c = ids[i if len(ids) > 1 else 0] * CURSOR
         root, last = C[c + ROOT], C[c + LAST]
         # A token adds two states; an edge at most on each link from `last`, and those of one split state.
         spare = S[last * STATE + LEN] + S[root * STATE + SEEN] + 2
@@ -213,7 +213,7 @@ def append(
             S[active * STATE + COUNT] += 1
             S[active * STATE + SEEN] = at
             active = S[active * STATE + LINK]
-    return len(ids)
+    return len(new)
 
 
 @compiled

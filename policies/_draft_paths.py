@@ -72,29 +72,15 @@ def _favourite(S: Any, E: Any, state: int, latest: bool) -> Any:
     return token, best, total
 
 
-@compiled
-def consensus(
-    S: Any, E: Any, H: Any, T: Any, C: Any, cursor: int, root: int, tail: Any,
-    match_min: int, match_max: int, limit: int, words: Any, shares: Any, said: Any,
+@inlined
+def _consensus(
+    S: Any, E: Any, H: Any, T: Any, root: int, state: int, length: int, match_min: int, limit: int,
+    words: Any, shares: Any, said: Any, row: int, width: int,
 ) -> None:  # fmt: skip
-    """Draft from the longest match of a sequence's end in its history (cursor >= 0), or of `tail` under `root`.
-
-    The matches are the earlier places of the longest suffix, of `match_min` to `match_max` tokens, after which the
-    history goes on. Those that go on with the most frequent next token agree (the latest if two are as frequent); the
-    draft is what followed the latest of these. shares[i]: the part of all matches that go on so up to token i.
-    """
-    said[DRAFTED] = said[MATCHES] = said[AGREEING] = said[CONSENSUS] = said[MATCHED] = 0
-    if cursor >= 0:
-        c = cursor * CURSOR
-        root, state, length = C[c + ROOT], C[c + ACTIVE], C[c + REACH]
-        if length < match_min:
-            return
-        state = holding(S, state, min(length, match_max))
-        if S[state * STATE + COUNT] < 2:  # only here
-            state = S[state * STATE + LINK]
-        length = min(length, S[state * STATE + LEN], match_max)
-    else:
-        state, length = search(S, E, H, root, tail)
+    """Draft after `length` tokens that `state` stands for, into one row of the outputs."""
+    out, note = row * width, row * SAID
+    for k in range(SAID):
+        said[note + k] = 0
     token, best, total = 0, -1, 0
     while length >= match_min:
         token, best, total = _favourite(S, E, state, True)
@@ -106,12 +92,10 @@ def consensus(
         return
     agreeing = count = S[best * STATE + COUNT]
     at = S[best * STATE + SEEN]
-    said[MATCHES] = total
-    said[AGREEING] = agreeing
     n, same = 0, 0
     while True:
-        words[n] = token
-        shares[n] = count / total
+        words[out + n] = token
+        shares[out + n] = count / total
         n += 1
         if count == agreeing:
             same = n
@@ -122,9 +106,52 @@ def consensus(
         if count > 1:
             best = step(S, E, H, best, token)
             count = S[best * STATE + COUNT]
-    said[DRAFTED] = n
-    said[CONSENSUS] = same
-    said[MATCHED] = length
+    said[note + DRAFTED] = n
+    said[note + MATCHES] = total
+    said[note + AGREEING] = agreeing
+    said[note + CONSENSUS] = same
+    said[note + MATCHED] = length
+
+
+@compiled
+def consensus(
+    S: Any, E: Any, H: Any, T: Any, C: Any, cursors: Any,
+    match_min: int, match_max: int, limit: int, words: Any, shares: Any, said: Any, width: int,
+) -> None:  # fmt: skip
+    """Draft from the longest match of each sequence's end in its history; sequence i fills row i.
+
+    The matches are the earlier places of the longest suffix, of `match_min` to `match_max` tokens, after which the
+    history goes on. Those that go on with the most frequent next token agree (the latest if two are as frequent); the
+    draft is what followed the latest of these. shares[i]: the part of all matches that go on so up to token i.
+    """
+    for i in range(len(cursors)):
+        c = cursors[i] * CURSOR
+        root, state, length = C[c + ROOT], C[c + ACTIVE], min(C[c + REACH], match_max)
+        if length >= match_min:
+            state = holding(S, state, length)
+            if S[state * STATE + COUNT] < 2:  # only here
+                state = S[state * STATE + LINK]
+                length = min(length, S[state * STATE + LEN])
+        _consensus(S, E, H, T, root, state, length, match_min, limit, words, shares, said, i, width)
+
+
+@compiled
+def consensus_after(
+    S: Any,
+    E: Any,
+    H: Any,
+    T: Any,
+    root: int,
+    tail: Any,
+    match_min: int,
+    limit: int,
+    words: Any,
+    shares: Any,
+    said: Any,
+) -> None:
+    """Draft likewise from the longest suffix of `tail` that occurs under `root`."""
+    state, length = search(S, E, H, root, tail)
+    _consensus(S, E, H, T, root, state, length, match_min, limit, words, shares, said, 0, 0)
 
 
 @compiled

@@ -30,12 +30,12 @@ class History:
 
 
 @dataclass(slots=True, eq=False)
-class Sequence:
-    """A run of tokens in a history; `cursor` is -1 once it is closed. Its pool keeps the numbers right."""
+class Run:
+    """A sequence of tokens in a history; `cursor` is -1 once it is closed. Its pool keeps the numbers right."""
 
     history: History
     cursor: int
-    run: int
+    number: int
 
     @property
     def growing(self) -> bool:
@@ -54,7 +54,8 @@ class SuffixPool:
         self.fast = fast and FAST
         self.depth = depth
         self._histories: dict[int, History] = {}
-        self._sequences: dict[int, Sequence] = {}  # by run: those that grow or may be forgotten
+        self._one = np.zeros(1, dtype=np.int32)
+        self._sequences: dict[int, Run] = {}  # by run: those that grow or may be forgotten
         self._clear()
 
     @property
@@ -78,7 +79,7 @@ class SuffixPool:
         self._histories[root] = History(root)
         return self._histories[root]
 
-    def sequence(self, history: History) -> Sequence:
+    def sequence(self, history: History) -> Run:
         """Return a new, empty sequence of a history; it grows until it is closed."""
         if self._free:
             cursor = self._free.pop()
@@ -99,32 +100,42 @@ class SuffixPool:
             run,
         )
         self._flat["runs"][run * flat.ORIGIN : (run + 1) * flat.ORIGIN] = (-1, root)
-        self._sequences[run] = made = Sequence(history, cursor, run)
+        self._sequences[run] = made = Run(history, cursor, run)
         return made
 
-    def close(self, sequence: Sequence, *, forgettable: bool = False) -> None:
+    def close(self, sequence: Run, *, forgettable: bool = False) -> None:
         """End a sequence; its tokens stay. Only a forgettable one can be given to `forget` later."""
         self._free.append(sequence.cursor)
         sequence.cursor = -1
         if not forgettable:
-            del self._sequences[sequence.run]
+            del self._sequences[sequence.number]
 
-    def reach(self, sequence: Sequence) -> int:
+    def reach(self, sequence: Run) -> int:
         """Return how many tokens the sequence has, at most `depth`. Does not mutate."""
         return int(self._flat["cursors"][sequence.cursor * flat.CURSOR + flat.REACH])
 
-    def append(self, sequence: Sequence, tokens: NDArray[np.uint32]) -> None:
+    def append(self, sequence: Run, tokens: NDArray[np.uint32]) -> None:
         """Append tokens to a growing sequence."""
         if len(tokens):
-            self._append(np.full(len(tokens), sequence.cursor, dtype=np.int32), tokens)
+            self._one[0] = sequence.cursor
+            self._append(self._one, tokens)
 
-    def forget(self, sequence: Sequence) -> None:
+    def append_parts(self, cursors: list[int], parts: list[NDArray[np.uint32]]) -> None:
+        """Append parts[i] to the sequence with cursor cursors[i], in this order."""
+        if len(cursors) == 1:
+            self._one[0] = cursors[0]
+            self._append(self._one, parts[0])
+        elif cursors:
+            ids = np.repeat(np.array(cursors, dtype=np.int32), [len(p) for p in parts])
+            self._append(ids, np.concatenate(parts))
+
+    def forget(self, sequence: Run) -> None:
         """Uncount a closed sequence. What is forgotten leaves memory once it outweighs the rest."""
         function: Any = flat.forget if self.fast else plain(flat.forget)
         S, E, H, T, G, _, R = self.arrays
-        self._dead_tokens += function(S, E, H, T, G, R, sequence.run)
-        self._dead_runs.append(sequence.run)
-        del self._sequences[sequence.run]
+        self._dead_tokens += function(S, E, H, T, G, R, sequence.number)
+        self._dead_runs.append(sequence.number)
+        del self._sequences[sequence.number]
         if self._dead_tokens > max(self.tokens // 2, 4096):
             alive = np.ones(self._n_runs, dtype=bool)
             alive[self._dead_runs] = False
@@ -143,6 +154,7 @@ class SuffixPool:
         self._rebuild(alive)
 
     def _append(self, cursors: Int32, tokens: NDArray[np.uint32]) -> None:
+        """Append tokens[i] to the sequence with cursor cursors[i], or all to cursors[0] where there is one."""
         self._reserve("tokens", self.tokens + len(tokens))
         new = np.ascontiguousarray(tokens, dtype=np.uint32).view(np.int32)
         given = views(self.fast, cursors, new)
@@ -155,7 +167,7 @@ class SuffixPool:
             )
             if done == len(tokens):
                 return
-            c = int(cursors[done]) * flat.CURSOR
+            c = int(cursors[done if len(cursors) > 1 else 0]) * flat.CURSOR
             last, root = (int(rows["cursors"][c + k]) * flat.STATE for k in (flat.LAST, flat.ROOT))
             spare = int(rows["states"][last + flat.LEN]) + int(rows["states"][root + flat.SEEN]) + 2
             self._reserve("states", int(self._registers[flat.N_STATES]) + flat.SPARE_STATES)
@@ -213,7 +225,7 @@ class SuffixPool:
                 self._histories[history.root] = history
             else:
                 history.root = -1
-        made: dict[int, Sequence] = {}
+        made: dict[int, Run] = {}
         for run in sorted({*np.unique(kept[:, flat.RUN]).tolist(), *sequences}):
             made[run] = self.sequence(histories[int(under[run])])
         cursor = np.zeros(len(alive), dtype=np.int32)
@@ -227,5 +239,5 @@ class SuffixPool:
             if old is None or old.cursor < 0:
                 self.close(new, forgettable=old is not None)
             if old is not None:
-                old.cursor, old.run = new.cursor, new.run
-                self._sequences[new.run] = old
+                old.cursor, old.number = new.cursor, new.number
+                self._sequences[new.number] = old

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,10 @@ from numpy.typing import NDArray
 
 from policies import _draft_paths as paths
 from policies._draft_fast import plain, views
-from policies._draft_pool import History, Sequence, SuffixPool
+from policies._draft_pool import History, Run, SuffixPool
 from policies.views import Draft
 
 NOTHING = Draft(tokens=np.zeros(0, dtype=np.uint32), confidence=np.zeros(0, dtype=np.float32))
-_NO_TAIL = np.zeros(0, dtype=np.uint32)
 
 
 class Reader:
@@ -21,47 +21,73 @@ class Reader:
 
     def __init__(self, longest: int, *, fast: bool) -> None:
         self._fast = fast
-        self._words = np.zeros(2 * longest, dtype=np.int32)
-        self._shares = np.zeros(2 * longest, dtype=np.float64)
-        self._said = np.zeros(paths.SAID, dtype=np.int64)
-        self._buffers = views(fast, self._words, self._shares, self._said)
+        self._longest = longest
         self._consensus: Any = paths.consensus if fast else plain(paths.consensus)
+        self._after: Any = paths.consensus_after if fast else plain(paths.consensus_after)
         self._frequent: Any = paths.frequent if fast else plain(paths.frequent)
+        self._rows(2)
+
+    def _rows(self, rows: int) -> tuple[Any, ...]:
+        """Make new buffers: drafts are slices of them."""
+        self._words = np.zeros(rows * self._longest, dtype=np.uint32)
+        self._shares = np.zeros(rows * self._longest, dtype=np.float32)
+        self._said = np.zeros(rows * paths.SAID, dtype=np.int64)
+        self._buffers = views(self._fast, self._words.view(np.int32), self._shares, self._said)
+        return self._buffers
 
     def consensus(
-        self, pool: SuffixPool, at: Sequence | History, tail: NDArray[np.uint32] | None,
-        match_min: int, match_max: int, limit: int,
-    ) -> int:  # fmt: skip
-        """Find AgentSpec's draft after the end of a sequence, or after `tail` in a history; return what matched."""
+        self, pool: SuffixPool, sequences: Sequence[Run], match_min: int, match_max: int, limit: int
+    ) -> list[Draft]:
+        """Return AgentSpec's draft after the end of each sequence (`_draft_paths.consensus`)."""
         S, E, H, T, _, C, _ = pool.arrays
-        cursor, root = self._place(at)
-        self._consensus(
-            S, E, H, T, C, cursor, root, self._view(tail), match_min, match_max, limit, *self._buffers
-        )
-        return int(self._said[paths.MATCHED])
+        buffers = self._rows(len(sequences))
+        cursors = views(self._fast, np.array([s.cursor for s in sequences], dtype=np.int32))
+        self._consensus(S, E, H, T, C, *cursors, match_min, match_max, limit, *buffers, self._longest)
+        words, shares, longest = self._words, self._shares, self._longest
+        said = self._said.tolist()
+        out = []
+        for start in range(0, len(sequences) * longest, longest):
+            note = start // longest * paths.SAID
+            n = said[note]
+            if n:
+                _, matches, agreeing, agreed, _ = said[note : note + paths.SAID]
+                end = start + n
+                out.append(Draft(words[start:end], shares[start:end], agreed, matches, agreeing))
+            else:
+                out.append(NOTHING)
+        return out
+
+    def matched(self, row: int) -> int:
+        """Return how many tokens the draft of a row matched by, 0 if nothing did."""
+        return int(self._said[row * paths.SAID + paths.MATCHED])
+
+    def consensus_after(
+        self, pool: SuffixPool, history: History, tail: NDArray[np.uint32], match_min: int, limit: int
+    ) -> int:
+        """Find AgentSpec's draft after `tail` in a history; return how many tokens matched."""
+        S, E, H, T, _, _, _ = pool.arrays
+        tails = views(self._fast, tail.view(np.int32))
+        self._after(S, E, H, T, history.root, *tails, match_min, limit, *self._buffers)
+        return self.matched(0)
 
     def frequent(
-        self, pool: SuffixPool, at: Sequence | History, tail: NDArray[np.uint32] | None,
+        self, pool: SuffixPool, at: Run | History, tail: NDArray[np.uint32],
         depth: int, limit: int, factor: float, offset: float, floor: float,
     ) -> float:  # fmt: skip
-        """Find SuffixDecoding's path; return its score. `draft` makes the draft of it."""
+        """Find SuffixDecoding's path after the end of a sequence, or after `tail` in a history; return its score."""
         S, E, H, _, _, C, _ = pool.arrays
-        cursor, root = self._place(at)
+        cursor, root = (at.cursor, 0) if isinstance(at, Run) else (-1, at.root)
+        tails = views(self._fast, tail.view(np.int32))
         score: float = self._frequent(
-            S, E, H, C, cursor, root, self._view(tail), depth, limit, factor, offset, floor, *self._buffers
+            S, E, H, C, cursor, root, *tails, depth, limit, factor, offset, floor, *self._buffers
         )
         return score
 
     def draft(self) -> Draft:
-        """Return what was found last."""
-        drafted, matches, agreeing, consensus, _ = self._said.tolist()
+        """Return what `consensus_after` or `frequent` found last."""
+        drafted, matches, agreeing, consensus, _ = self._said[: paths.SAID].tolist()
         if not drafted:
             return NOTHING
-        tokens = self._words[:drafted].copy().view(np.uint32)
-        return Draft(tokens, self._shares[:drafted].astype(np.float32), consensus, matches, agreeing)
-
-    def _place(self, at: Sequence | History) -> tuple[int, int]:
-        return (at.cursor, 0) if isinstance(at, Sequence) else (-1, at.root)
-
-    def _view(self, tail: NDArray[np.uint32] | None) -> Any:
-        return views(self._fast, (_NO_TAIL if tail is None else tail).view(np.int32))[0]
+        return Draft(
+            self._words[:drafted].copy(), self._shares[:drafted].copy(), consensus, matches, agreeing
+        )

@@ -25,6 +25,9 @@ def check_drafter(policy: Drafter[Any], host: HostInfo, seeds: Iterable[int]) ->
         assert _drafts(policy, host, seed, 900, 7) == first, (
             f"seed {seed}: the drafts depend on the requests' numbers, which differ between hosts"
         )
+        assert _drafts(policy, host, seed, 0, 1, batch=True) == first, (
+            f"seed {seed}: propose_batch and commit_batch differ from propose and commit"
+        )
     for seqs, drafted, context in ((0, 0, 0), (1, 0, 100), (8, 40, 4000)):
         cost = policy.cost_ps(host.profile, seqs, drafted, context)
         assert isinstance(cost, int), f"cost_ps returned {cost!r}, expected whole picoseconds"
@@ -37,7 +40,9 @@ def check_drafter(policy: Drafter[Any], host: HostInfo, seeds: Iterable[int]) ->
     assert all(0 <= p <= 1 for p in policy.acceptance()), "acceptance: a probability is outside [0, 1]"
 
 
-def _drafts(policy: Drafter[Any], host: HostInfo, seed: int, base: int, stride: int) -> list[tuple[int, ...]]:
+def _drafts(
+    policy: Drafter[Any], host: HostInfo, seed: int, base: int, stride: int, *, batch: bool = False
+) -> list[tuple[int, ...]]:
     """Return what is drafted for six requests, two at a time; request i has the number base + stride * i."""
     state = policy.new_state(host)
     out: list[tuple[int, ...]] = []
@@ -47,15 +52,25 @@ def _drafts(policy: Drafter[Any], host: HostInfo, seed: int, base: int, stride: 
         for i, request in alive:
             policy.begin(state, RequestView(request, pair - 1, i // 4, 0, i * 1000, len(ids)), ids)
         for step in range(8):
-            for i, request in alive:
-                limit = draws.bits(seed, "toy limit", i, step) % 6
-                draft = policy.propose(state, request, limit)
+            numbers = [request for _, request in alive]
+            limit = draws.bits(seed, "toy limit", pair, step) % 6
+            if batch:
+                drafts = policy.propose_batch(state, numbers, limit)
+            else:
+                drafts = [policy.propose(state, request, limit) for request in numbers]
+            tokens, blocks = [], []
+            for (i, _), draft in zip(alive, drafts, strict=True):
                 _check_draft(draft, limit, f"seed {seed}, request {i}, step {step}")
                 assert policy.active() or not len(draft.tokens), "active() is False, yet a draft was made"
                 out.append(tuple(draft.tokens.tolist()))
-                tokens = ids[i + step : i + step + 1 + len(draft.tokens) // 2]
-                blocks = (tokens % 3).astype(np.int8) if i % 2 else None
-                policy.commit(state, request, tokens, blocks)
+                tokens.append(ids[i + step : i + step + 1 + len(draft.tokens) // 2])
+                told = draws.bits_array(seed, "toy block", i // 2, step, np.arange(len(tokens[-1])))
+                blocks.append((told % np.uint64(2)).astype(np.int8) if pair else None)
+            if batch:
+                policy.commit_batch(state, numbers, tokens, blocks)
+            else:
+                for request, new, told_ in zip(numbers, tokens, blocks, strict=True):
+                    policy.commit(state, request, new, told_)
         for _, request in alive:
             policy.finish(state, request)
     return out

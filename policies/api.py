@@ -292,6 +292,21 @@ class Drafter(Policy[S]):
         engine's last commit may run past the request's end.
         """
 
+    def propose_batch(self, state: S, requests: Sequence[int], limit: int) -> list[Draft]:
+        """Return what `propose` would for each request, in their order; hosts that have several ask once."""
+        return [self.propose(state, request, limit) for request in requests]
+
+    def commit_batch(
+        self,
+        state: S,
+        requests: Sequence[int],
+        tokens: Sequence[NDArray[np.uint32]],
+        blocks: Sequence[NDArray[np.int8] | None],
+    ) -> None:
+        """Do what `commit` would for each request, in their order; hosts that have several tell once. Mutates state."""
+        for request, new, told in zip(requests, tokens, blocks, strict=True):
+            self.commit(state, request, new, told)
+
     def finish(self, state: S, request: int) -> None:
         """The request ended. Mutates state."""
 

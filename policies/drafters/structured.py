@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from policies._draft_pool import History, Sequence, SuffixPool
+from policies._draft_pool import History, Run, SuffixPool
 from policies._draft_reader import NOTHING, Reader
 from policies.api import Draft, Drafter, HostInfo, Profile, RequestView
 from traces.errors import InputError
@@ -27,7 +27,7 @@ class _Request:
     query: int
     blocks: Blocks | None
     block: int
-    segment: Sequence
+    segment: Run
     tail: NDArray[np.uint32]
 
 
@@ -90,7 +90,10 @@ class Structured(Drafter[StructuredState]):
 
     def new_state(self, host: HostInfo) -> StructuredState:
         """Return empty caches."""
-        pool = SuffixPool(self.match_max + self.longest)
+        return self.state_with(SuffixPool(self.match_max + self.longest), host)
+
+    def state_with(self, pool: SuffixPool, host: HostInfo) -> StructuredState:
+        """Return empty caches that live in `pool`, compiled or not."""
         own, other = (Reader(self.longest, fast=pool.fast) for _ in range(2))
         return StructuredState(pool, own, other, host.token_text, trim_at_tokens=self.history_tokens)
 
@@ -119,25 +122,34 @@ class Structured(Drafter[StructuredState]):
         blocks: NDArray[np.int8] | None = None,
     ) -> None:
         """Add the tokens to the block they are in; one that opens or closes a block is its last. Mutates state."""
-        r = state.requests[request]
-        after: list[int] = []
-        if r.blocks is not None and state.token_text is not None:
-            for token in tokens.tolist():
-                r.blocks.feed(token, state.token_text)
-                after.append(r.blocks.block)
-        elif blocks is not None and self.by_block:
-            after = blocks.tolist()
-        start = 0
-        for i, block in enumerate(after, 1):
-            if block != r.block:
-                state.pool.append(r.segment, tokens[start:i])
-                start = i
+        self.commit_batch(state, [request], [tokens], [blocks])
+
+    def commit_batch(
+        self,
+        state: StructuredState,
+        requests: Sequence[int],
+        tokens: Sequence[NDArray[np.uint32]],
+        blocks: Sequence[NDArray[np.int8] | None],
+    ) -> None:
+        """Do so for several requests at once. Mutates state."""
+        cursors: list[int] = []
+        parts: list[NDArray[np.uint32]] = []
+        for request, new, told in zip(requests, tokens, blocks, strict=True):
+            r = state.requests[request]
+            start = 0
+            for i, block in self._changes(state, r, new, told):
+                cursors.append(r.segment.cursor)
+                parts.append(new[start:i])
+                state.pool.append_parts(cursors, parts)  # before the sequence's number is another's
+                cursors, parts, start = [], [], i
                 state.pool.close(r.segment)
                 r.block = block
                 r.segment = state.pool.sequence(self._cache(state, (r.agent, r.query, block)))
-        state.pool.append(r.segment, tokens[start:] if start else tokens)
-        if self.history == "with_prompt":
-            r.tail = np.concatenate((r.tail, tokens))[-self.match_max :]
+            cursors.append(r.segment.cursor)
+            parts.append(new[start:] if start else new)
+            if self.history == "with_prompt":
+                r.tail = np.concatenate((r.tail, new))[-self.match_max :]
+        state.pool.append_parts(cursors, parts)
 
     def finish(self, state: StructuredState, request: int) -> None:
         """End the segment, whatever is open; its tokens stay. Mutates state."""
@@ -145,22 +157,47 @@ class Structured(Drafter[StructuredState]):
 
     def propose(self, state: StructuredState, request: int, limit: int) -> Draft:
         """Return what followed the latest of the matches that agree, to the end of its segment at most."""
-        r = state.requests[request]
+        return self.propose_batch(state, [request], limit)[0]
+
+    def propose_batch(self, state: StructuredState, requests: Sequence[int], limit: int) -> list[Draft]:
+        """Do so for several requests at once."""
         limit = min(limit, self.longest)
         if limit < 1:
-            return NOTHING
-        matched = state.own.consensus(state.pool, r.segment, None, self.match_min, self.match_max, limit)
+            return [NOTHING] * len(requests)
+        running = [state.requests[request] for request in requests]
+        drafts = state.own.consensus(
+            state.pool, [r.segment for r in running], self.match_min, self.match_max, limit
+        )
         if self.history == "with_prompt":
-            prompt = state.caches.get((r.agent, r.query, _PROMPT))
-            if prompt is not None and prompt.root >= 0:
-                rule = (self.match_min, self.match_max, limit)
-                if state.other.consensus(state.pool, prompt, r.tail, *rule) > matched:
-                    return state.other.draft()
-        return state.own.draft()
+            for i, r in enumerate(running):
+                prompt = state.caches.get((r.agent, r.query, _PROMPT))
+                if prompt is not None and prompt.root >= 0:
+                    matched = state.other.consensus_after(state.pool, prompt, r.tail, self.match_min, limit)
+                    if matched > state.own.matched(i):
+                        drafts[i] = state.other.draft()
+        return drafts
 
     def cost_ps(self, profile: Profile, seqs: int, drafted_tokens: int, context_tokens: int = 0) -> int:
         """Return the lookups of all sequences, one after another on the host."""
         return self.ns_per_seq * 1000 * seqs
+
+    def _changes(
+        self, state: StructuredState, r: _Request, tokens: NDArray[np.uint32], told: NDArray[np.int8] | None
+    ) -> list[tuple[int, int]]:
+        """Return (tokens before it, block) of each change of block. Mutates the request's automaton."""
+        block, out = r.block, []
+        if r.blocks is not None and state.token_text is not None:
+            for i, token in enumerate(tokens.tolist(), 1):
+                r.blocks.feed(token, state.token_text)
+                if r.blocks.block != block:
+                    block = r.blocks.block
+                    out.append((i, block))
+        elif told is not None and self.by_block:
+            for i, after in enumerate(told.tolist(), 1):
+                if after != block:
+                    block = after
+                    out.append((i, block))
+        return out
 
     def _cache(self, state: StructuredState, key: Key) -> History:
         cache = state.caches.get(key)

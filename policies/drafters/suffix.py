@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from policies._draft_pool import History, Sequence, SuffixPool
+from policies._draft_pool import History, Run, SuffixPool
 from policies._draft_reader import Reader
 from policies.api import Draft, Drafter, HostInfo, Profile, RequestView
 from traces.errors import InputError
@@ -20,8 +20,8 @@ class _Request:
     """A running request: its own tree, its answer in the tree of all, and the end of its text."""
 
     own: SuffixPool
-    text: Sequence
-    answer: Sequence | None
+    text: Run
+    answer: Run | None
     tail: NDArray[np.uint32]
 
 
@@ -34,7 +34,7 @@ class SuffixState:
     reader: Reader
     other: Reader
     requests: dict[int, _Request] = field(default_factory=dict)
-    cached: deque[Sequence] = field(default_factory=deque)
+    cached: deque[Run] = field(default_factory=deque)
 
 
 @dataclass(frozen=True)
@@ -76,13 +76,16 @@ class Suffix(Drafter[SuffixState]):
 
     def new_state(self, host: HostInfo) -> SuffixState:
         """Return empty trees. Memory: about 75 bytes a token of the cached answers and of the running requests."""
-        pool = SuffixPool(self.depth)
+        return self.state_with(SuffixPool(self.depth))
+
+    def state_with(self, pool: SuffixPool) -> SuffixState:
+        """Return empty trees; that of all answers lives in `pool`, compiled or not, and the others are like it."""
         mine, other = (Reader(self.longest, fast=pool.fast) for _ in range(2))
         return SuffixState(pool, pool.history(), mine, other)
 
     def begin(self, state: SuffixState, request: RequestView, prompt_ids: NDArray[np.uint32]) -> None:
         """Make the request's own tree, and room for its answer in the tree of all. Mutates state."""
-        own = SuffixPool(self.depth)
+        own = SuffixPool(self.depth, fast=state.every.fast)
         text = own.sequence(own.history())
         prompt = prompt_ids if self.history == "with_prompt" else prompt_ids[:0]
         own.append(text, prompt)
@@ -122,9 +125,9 @@ class Suffix(Drafter[SuffixState]):
         r = state.requests[request]
         limit = min(limit, self.longest)
         rule = (self.depth, limit, self.factor, self.offset, self.floor)
-        mine = state.reader.frequent(r.own, r.text, None, *rule)
+        mine = state.reader.frequent(r.own, r.text, r.tail, *rule)
         if self.cached:
-            at: Sequence | History = state.answers
+            at: Run | History = state.answers
             if r.answer is not None and r.answer.growing and state.every.reach(r.answer) == self.depth:
                 at = r.answer  # it holds the whole tail: no need to look it up
             if state.other.frequent(state.every, at, r.tail[1:], *rule) > mine:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from policies._draft_fast import FAST
-from policies._draft_pool import History, Sequence, SuffixPool
+from policies._draft_pool import History, Run, SuffixPool
 from policies._draft_reader import Reader
 from policies.api import Draft, RequestView
 from policies.drafters.ngram import NGram
@@ -69,7 +69,7 @@ def test_consensus_is_what_followed_the_matches_in_their_segments(seed: int, fas
     reader = Reader(6, fast=fast)
     histories = [pool.history(), pool.history()]
     said: dict[int, list[reference.Timed]] = {0: [], 1: []}
-    writers: list[tuple[int, Sequence, reference.Timed, list[int]]] = []
+    writers: list[tuple[int, Run, reference.Timed, list[int]]] = []
     born: list[reference.Timed] = []
     for time in range(500):
         bits = draws.bits(seed, "step", time)
@@ -90,12 +90,12 @@ def test_consensus_is_what_followed_the_matches_in_their_segments(seed: int, fas
         segment += [(word, 3 * time + i) for i, word in enumerate(new)]
         limit = (bits >> 24) % 7
         tail = [word for word, _ in segment]
-        reader.consensus(pool, sequence, None, 2, 6, limit)
+        draft = reader.consensus(pool, [sequence], 2, 6, limit)[0]
         expected = reference.consensus(said[h], tail, 2, 6, limit)
-        same(reader.draft(), expected if limit else ([], 0, 0, 0, []))
+        same(draft, expected if limit else ([], 0, 0, 0, []))
         other = histories[1 - h]
         if other.root >= 0:
-            reader.consensus(pool, other, ids(tail[-6:]), 2, 6, 6)
+            reader.consensus_after(pool, other, ids(tail[-6:]), 2, 6)
             same(reader.draft(), reference.consensus(said[1 - h], tail[-6:], 2, 6, 6))
         if (bits >> 32) % 40 == 0:
             pool.close(writers.pop(w)[1])
