@@ -35,6 +35,7 @@ from policies._draft_automaton import (
 )
 from policies._draft_fast import compiled, inlined
 
+TIE = 1e-9  # scores this near are equal: rounding must not choose between matches
 DRAFTED, MATCHES, AGREEING, CONSENSUS, MATCHED, SAID = range(6)
 
 
@@ -183,7 +184,7 @@ def frequent(
         room = 0
         for m in range(shortest, length + 1):
             room = max(room, min(limit, int(m * factor + offset + 1e-6), depth - m))
-        if room > score:  # no path of so few tokens can score more otherwise
+        if room > score + TIE:  # no path of so few tokens can score more otherwise
             total, n, sum_, p = S[state * STATE + COUNT], 0, 0.0, 1.0
             matches, agreeing, same, at = 0, 0, 0, state
             while n < room:
@@ -203,7 +204,7 @@ def frequent(
                     same = n
                 sum_ += p
                 at, total = best, count
-            if sum_ > score:
+            if sum_ > score + TIE:
                 score = sum_
                 chosen, other = other, chosen
                 said[DRAFTED], said[MATCHES], said[AGREEING], said[CONSENSUS] = n, matches, agreeing, same

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from policies._draft_paths import TIE
 from policies._draft_pool import History, Run, SuffixPool
 from policies._draft_reader import Reader
 from policies.api import Draft, Drafter, HostInfo, Profile, RequestView
@@ -130,7 +131,7 @@ class Suffix(Drafter[SuffixState]):
             at: Run | History = state.answers
             if r.answer is not None and r.answer.growing and state.every.reach(r.answer) == self.depth:
                 at = r.answer  # it holds the whole tail: no need to look it up
-            if state.other.frequent(state.every, at, r.tail[1:], *rule) > mine:
+            if state.other.frequent(state.every, at, r.tail[1:], *rule) > mine + TIE:
                 return state.other.draft()
         return state.reader.draft()
 

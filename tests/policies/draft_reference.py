@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
+from fractions import Fraction
 
 Timed = list[tuple[int, int]]  # (token, when it came)
 
@@ -49,26 +49,26 @@ def consensus(
 
 def suffix_path(
     texts: Sequence[Sequence[int]], pattern: Sequence[int], depth: int, k: int, factor: float, floor: float
-) -> tuple[list[int], list[float], float]:
+) -> tuple[list[int], list[Fraction], Fraction]:
     """Return (draft, products, score) of one tree that holds `texts` to a depth."""
 
     def count(words: Sequence[int]) -> int:
         n = len(words)
         return sum(list(t[i : i + n]) == list(words) for t in texts for i in range(len(t) - n + 1))
 
-    best: tuple[list[int], list[float], float] = ([], [], 0.0)
+    best: tuple[list[int], list[Fraction], Fraction] = ([], [], Fraction(0))
     alphabet = sorted({w for t in texts for w in t})
     pattern = pattern[-depth:]
     for m in range(1, len(pattern)):
         string = list(pattern[-m:])
         if not count(string):
             break
-        product, products, draft = 1.0, [], []
+        product, products, draft = Fraction(1), [], []
         while len(draft) < min(k, int(m * factor + 1e-6)) and len(string) < depth:
             before = count(string)
             word = max(alphabet, key=lambda w: (count([*string, w]), -w))
             after = count([*string, word])
-            product *= after / before
+            product *= Fraction(after, before)
             if not after or product < floor:
                 break
             draft.append(word)
@@ -77,7 +77,3 @@ def suffix_path(
         if sum(products) >= best[2]:
             best = (draft, products, sum(products))
     return best
-
-
-def descends(values: Sequence[float]) -> bool:
-    return all(a >= b for a, b in pairwise(values))

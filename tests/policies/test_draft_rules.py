@@ -140,11 +140,11 @@ def test_suffix_takes_the_best_scored_path_of_the_two_trees(seed: int) -> None:
                 whole = prompts[r] + answers[r]
                 mine = reference.suffix_path([whole], whole, *rule)
                 cached = [answers[c] for c in order[-drafter.cached :]] if drafter.cached else []
-                every = reference.suffix_path(cached, whole, *rule) if cached else ([], [], 0.0)
+                every = reference.suffix_path(cached, whole, *rule) if cached else ([], [], 0)
                 draft, products, _ = every if every[2] > mine[2] else mine
                 got = drafter.propose(state, r, 9)
                 assert got.tokens.tolist() == draft
-                assert got.confidence.tolist() == pytest.approx(products)
+                assert got.confidence.tolist() == pytest.approx([float(x) for x in products])
 
 
 def test_a_prompt_is_looked_up_where_history_is_with_prompt() -> None:
