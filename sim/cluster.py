@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from policies.api import HostInfo, RequestView
+from policies.branch_events import Launch
 from policies.registry import PolicySet
-from policies.views import Forecast, ReuseName, StageView
+from policies.views import Forecast
 from sim.engine import Engine
 from sim.forecasts import ForecastStream
 from sim.log import RunLog
@@ -47,15 +46,10 @@ class Cluster:
             self._forecasts = ForecastStream(
                 policies.predictor, workload, host, self._forecast, self._charge if on_step else None
             )
-        self._engine_of: dict[int, Engine] = {}  # workflow -> where its newest request went
-        self._reuse = policies.reuse
-        self._reuses = policies.reuse.active()
-        self._reuse_state: Any = policies.reuse.new_state(host) if self._reuses else None
-        self._results: set[ReuseName] = set()
-        self._inputs = _inputs(workload) if self._reuses else []
+        self._home: dict[int, int] = {}  # workflow -> replica of its newest request
 
-    def release(self, stage: int, now_ps: int) -> None:
-        """A workflow issues the request of `stage` now."""
+    def request(self, stage: int, now_ps: int) -> Request:
+        """Return the request of `stage`, which its workflow issues now, with the replica that gets it."""
         workflow, agent = self._workflow[stage], self._agent[stage]
         view: RequestView | None = None
         replica = 0
@@ -68,55 +62,67 @@ class Cluster:
         if engine.config.queue == "priority":
             view = view or RequestView(stage, stage, workflow, agent, now_ps // _NS, self._prompt[stage])
             priority = self._router.priority(self._router_state, view)
+        self._home[workflow] = replica
         if self._forecasts is not None:
-            self._engine_of[workflow] = engine
             self._forecasts.released(engine.env, workflow, stage, agent)
-        engine.submit(
-            Request(stage, workflow, agent, self._prompt[stage], self._output[stage], now_ps, priority)
+        request = Request(stage, workflow, agent, self._prompt[stage], self._output[stage], now_ps, priority)
+        request.replica = replica
+        return request
+
+    def fill(self, stage: int, number: int, launch: Launch, now_ps: int) -> Request:
+        """Return the request `number` of a fill's stage, with the replica that gets it.
+
+        Routing "affine" takes the replica with most of the prompt in its cache, "other" the least loaded one that is
+        not the workflow's own, if there is one.
+        """
+        workflow, agent = self._workflow[stage], self._agent[stage]
+        request = Request(
+            stage,
+            workflow,
+            agent,
+            self._prompt[stage],
+            self._output[stage],
+            now_ps,
+            0,
+            number=number,
+            fill=True,
+            low=launch.priority == "low",
         )
+        view = RequestView(number, stage, workflow, agent, now_ps // _NS, self._prompt[stage])
+        home = self._home.get(workflow, 0)
 
-    def served(self, stage: int, now_ps: int) -> bool:
-        """Say whether a finished result serves `stage`, outermost name first; it then issues no request."""
-        if not self._reuses:
-            return False
-        for rank, name in enumerate(self._reuse.names(self._reuse_state, self._stage_view(stage))):
-            if name in self._results:
-                row = (now_ps // _NS, -1, "reuse", "served", self._workflow[stage], stage, rank)
-                self._log.add("decisions", row)
-                return True
-        return False
+        def burden(engine: Engine) -> tuple[int, int, int]:
+            first = -engine.cached_tokens(view) if launch.routing == "affine" else int(engine.index == home)
+            return first, engine.running + engine.waiting, engine.index
 
-    def stage_finished(self, stage: int) -> None:
-        """The request of `stage` ended well: its result exists under its names."""
-        if self._reuses:
-            self._results.update(self._reuse.names(self._reuse_state, self._stage_view(stage)))
+        request.replica = min(self.engines, key=burden).index if len(self.engines) > 1 else 0
+        return request
 
-    def _stage_view(self, stage: int) -> StageView:
-        agent = self._agent[stage]
-        return StageView(self._workflow[stage], stage, agent, agent, self._inputs[stage])
+    def submit(self, request: Request) -> None:
+        """Hand a request to its replica."""
+        self.engines[request.replica].submit(request)
+
+    def abort(self, request: Request) -> None:
+        """Stop a request."""
+        self.engines[request.replica].abort(request)
+
+    def lend(self, workflow: int, time_ps: int) -> None:
+        """Take `time_ps` of the replica that a workflow is on, for a drafter that shares it; an idle one lends freely."""
+        engine = self.engines[self._home.get(workflow, 0)]
+        if engine.stepping:
+            engine.owe(time_ps)
 
     def workflow_finished(self, workflow: int) -> None:
         """No further request of `workflow` will come."""
+        self._home.pop(workflow, None)
         for engine in self.engines:
             engine.workflow_finished(workflow)
-        self._engine_of.pop(workflow, None)
         if self._forecasts is not None:
             self._forecasts.finished(workflow, self.engines[0].env.now // _NS)
 
     def _charge(self, workflow: int, cost_ps: int) -> None:
-        self._engine_of[workflow].owe(cost_ps)
+        self.engines[self._home[workflow]].owe(cost_ps)
 
     def _forecast(self, forecast: Forecast) -> None:
         for engine in self.engines:
             engine.forecast(forecast)
-
-
-def _inputs(workload: Workload) -> list[int]:
-    """Return a fingerprint of each stage's realised input: equal only where the trace proves equality.
-
-    A prompt whose every token has an identity is the same as another when both end at the same place of the
-    same segment; any other prompt equals none.
-    """
-    whole = workload.prompt_shared_tokens == workload.prompt_tokens
-    known = (workload.prompt_segment.astype(np.int64) << 32) | workload.prompt_tokens
-    return np.where(whole, known, -1 - np.arange(workload.n_stages)).tolist()  # type: ignore[no-any-return]

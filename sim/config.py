@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from policies.branching import BranchingConfig
 from policies.costs import VERIFY_REGIMES
 from traces.errors import InputError, nearest
 
@@ -178,6 +179,22 @@ class FaultConfig:
 
 
 @dataclass(frozen=True)
+class DrafterDeviceConfig:
+    """Where candidates of branches are drafted.
+
+    place      own: a device of its own; colocated: the workflow's replica, whose steps wait while it drafts
+    kv_share   colocated: share of the KV pool that its weights and cache take
+    """
+
+    place: str = "own"
+    kv_share: float = 0.02
+
+    def __post_init__(self) -> None:
+        _one_of(self, "drafter_device", place=("own", "colocated"))
+        _between(self, "drafter_device", kv_share=(0.0, 0.9))
+
+
+@dataclass(frozen=True)
 class SimConfig:
     """Everything but workload, profile and policies."""
 
@@ -187,6 +204,8 @@ class SimConfig:
     accept: AcceptConfig = field(default_factory=AcceptConfig)
     verify: VerifyConfig = field(default_factory=VerifyConfig)
     fault: FaultConfig = field(default_factory=FaultConfig)
+    branching: BranchingConfig = field(default_factory=BranchingConfig)
+    drafter_device: DrafterDeviceConfig = field(default_factory=DrafterDeviceConfig)
     replicas: int = 1
     seed: int = 0
 

@@ -126,6 +126,9 @@ class Engine:
         self._keeps_fills = fill_ended is not None
         self.shares = Shares() if self._keeps_fills else None
         self.fill_seqs = 0  # fills that decode
+        self._fills_present = 0  # fills submitted and not ended
+        self._canonical_ps = 0
+        self._row_canonical = False
         self._low = False  # a fill of low priority was here
         self._aborting: list[Request] = []
         self._unaccounted: dict[Request, int] = {}  # chunks of the step that ends now
@@ -173,6 +176,18 @@ class Engine:
         return (self.memory.private_blocks + self.tree.protected_blocks) * self._block_tokens
 
     @property
+    def canonical_requests(self) -> int:
+        """Canonical requests running or waiting."""
+        return self.running + self.waiting - self._fills_present
+
+    def canonical_busy_ps(self) -> int:
+        """Return the time spent so far in steps with canonical work, the step in progress up to now included."""
+        now_ps = (
+            self.env.now - self._stretch.start_ps if self._timer is not None and self._row_canonical else 0
+        )
+        return self._canonical_ps + now_ps
+
+    @property
     def free_blocks(self) -> int:
         """Blocks that hold nothing."""
         return self.memory.free_blocks
@@ -205,6 +220,7 @@ class Engine:
         self.graphs.spared_blocks = max(self.graphs.spared_blocks, kv_blocks)
         request.sequence = self._sequence
         self._sequence += 1
+        self._fills_present += request.fill
         self.queued_tokens += request.prompt_tokens
         self._enqueue(request)
         if self._timer is not None:
@@ -226,6 +242,7 @@ class Engine:
                 self._request_plan()
             return
         request.ended = True
+        self._fills_present -= request.fill
         self._dropped += 1
         if request.preemptions == 0:
             self.queued_tokens -= request.prompt_tokens
@@ -255,6 +272,11 @@ class Engine:
         if self.prefetch is not None:
             self.prefetch.workflow_finished(workflow, now_ns)
             self._cut()
+
+    @property
+    def stepping(self) -> bool:
+        """Whether a step runs or is about to."""
+        return self._timer is not None or self._plan_pending or self._ending
 
     def settle_now(self) -> None:
         """Account the KV of steps begun by now, before something else of this instant moves blocks."""
@@ -513,6 +535,9 @@ class Engine:
             self._active_before, self._cached_before, self.fill_seqs,
         )  # fmt: skip
         self._row_graph = graph
+        self._row_canonical = self._keeps_fills and (
+            seqs > self.fill_seqs or any(not r.fill for r, _ in self._chunks)
+        )
 
     def _set_timer(self) -> None:
         self._end_ps = self._stretch.time_of(self._stretch.steps)
@@ -537,6 +562,7 @@ class Engine:
         self.busy_ps += self._last_end_ps - self._stretch.start_ps
         if self.shares is not None:
             took_ps = self._last_end_ps - self._stretch.start_ps
+            self._canonical_ps += took_ps if self._row_canonical else 0
             tokens = seqs + drafted + prefill_tokens
             self.shares.ran(took_ps, tokens)
             for request, chunk in self._chunks:
@@ -700,6 +726,7 @@ class Engine:
         self.memory.give_back(request, keep=True)
         del self.running_requests[request.number]
         request.ended = True
+        self._fills_present -= request.fill
         if self._speculator is not None and not request.fill:
             self._speculator.finish(request)
         self._rows.end(request, self.env.now, "finished")
@@ -750,6 +777,7 @@ class Engine:
         if self._speculator is not None and not request.fill and request.generated > 0:
             self._speculator.finish(request)
         request.ended = True
+        self._fills_present -= request.fill
         request.version += 1
         self._rows.end(request, self.env.now, "aborted")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import simpy
@@ -19,9 +20,14 @@ from traces.draws import uniform_array
 from traces.errors import InputError
 from traces.schema import StageKind, Workload
 
+if TYPE_CHECKING:
+    from sim.branches import BranchHost
+
 
 class Flow:
     """Releases stages and ends workflows. `ended` succeeds when the last workflow has. Methods mutate.
+
+    host    decides which stages are executed, where the run speculates or reuses results; None: all of them
 
     A workflow with a rejected request ends there, as incomplete: what would have followed has no input.
     """
@@ -42,6 +48,7 @@ class Flow:
         self._log = log
         self._progress = progress
         self.total = workload.n_workflows
+        self.host: BranchHost | None = None
         self._kind: list[int] = workload.stage_kind.tolist()
         duration = workload.stage_duration_ns * PS_PER_NS
         if load.think_scale != 1.0:
@@ -54,14 +61,22 @@ class Flow:
         self._duration_ps: list[int] = duration.tolist()
         self._workflow: list[int] = workload.stage_workflow.tolist()
         self._first: list[int] = np.searchsorted(workload.stage_workflow, np.arange(self.total + 1)).tolist()
-        self._waiting_for: list[int] = np.diff(workload.parent_ptr).tolist()
+        canonical = workload.canonical()
+        # A stage of an option that was not taken waits for ever.
+        self._waiting_for: list[int] = np.where(canonical, np.diff(workload.parent_ptr), 1 << 30).tolist()
         self._children_ptr, self._children = _children(workload)
-        self._stages_left: list[int] = np.diff(self._first).tolist()
-        llm = workload.stage_kind == StageKind.LLM
+        stages = np.bincount(workload.stage_workflow[canonical], minlength=self.total)
+        self._stages_left: list[int] = stages.tolist()
+        self._stages: list[int] = stages.tolist()
+        llm = (workload.stage_kind == StageKind.LLM) & canonical
         self._requests: list[int] = np.bincount(workload.stage_workflow[llm], minlength=self.total).tolist()
         self._started_ps: dict[int, int] = {}
         self._failed: set[int] = set()
         self._ready: deque[int] = deque()
+        self._instant: deque[int] = deque()  # executed in no time, with a host
+        self._pumping = False
+        self._live: dict[int, Request] = {}  # requests by stage, with a host
+        self._abandoned: set[int] = set()
         self._open_requests: dict[int, int] = {}
         self._rejected: dict[int, int] = {}
         self.completed = 0
@@ -83,7 +98,8 @@ class Flow:
 
     def request_done(self, request: Request, finished: bool) -> None:
         """A replica ended a request: its children may start, or its workflow fails."""
-        workflow = request.workflow
+        workflow, stage = request.workflow, request.stage
+        self._live.pop(stage, None)
         self._open_requests[workflow] -= 1
         if not finished:
             self._rejected[workflow] = self._rejected.get(workflow, 0) + 1
@@ -92,8 +108,9 @@ class Flow:
             if self._open_requests[workflow] == 0:
                 self._end(workflow, -1)
             return
-        self._cluster.stage_finished(request.stage)
-        self._stage_done(request.stage)
+        if self.host is not None:
+            self.host.done(stage)
+        self._stage_done(stage)
         self._release_ready()
 
     def stop(self) -> None:
@@ -101,6 +118,47 @@ class Flow:
         for workflow in sorted(self._started_ps):
             self._row(workflow, -1)
         self._started_ps.clear()
+
+    # -- what the branch host asks for --------------------------------------------------------------------------
+
+    def duration_ps(self, stage: int) -> int:
+        """Return how long a tool or wait stage takes."""
+        return self._duration_ps[stage]
+
+    def execute(self, stage: int) -> None:
+        """Execute a canonical stage now."""
+        workflow = self._workflow[stage]
+        if workflow in self._failed:
+            return
+        self._abandoned.discard(stage)
+        if self._kind[stage] == StageKind.LLM:
+            self._open_requests[workflow] += 1
+            self._live[stage] = request = self._cluster.request(stage, self._env.now)
+            self._cluster.submit(request)
+        elif self._duration_ps[stage] == 0:
+            self._instant.append(stage)
+        else:
+            self._after(self._duration_ps[stage], partial(self._delay_over, stage))
+
+    def finish(self, stage: int) -> None:
+        """A canonical stage has a result that it did not compute; what follows is released by `pump`."""
+        self._stage_done(stage)
+
+    def abandon(self, stage: int) -> None:
+        """Stop the execution of a canonical stage: a fill was faster."""
+        request = self._live.pop(stage, None)
+        if request is None:
+            self._abandoned.add(stage)
+        else:
+            self._open_requests[self._workflow[stage]] -= 1
+            self._cluster.abort(request)
+
+    def pump(self) -> None:
+        """Release what became ready at this instant."""
+        if not self._pumping:
+            self._release_ready()
+
+    # -- the loop ----------------------------------------------------------------------------------------------
 
     def _take(self) -> int:
         workflow = self._order[self._next]
@@ -122,7 +180,9 @@ class Flow:
         self._started_ps[workflow] = self._env.now
         self._open_requests[workflow] = 0
         first, last = self._first[workflow], self._first[workflow + 1]
-        if first == last:
+        if self.host is not None:
+            self.host.begin(workflow)
+        if self._stages[workflow] == 0:
             self._end(workflow, self._env.now)
             return
         waiting_for = self._waiting_for
@@ -132,23 +192,48 @@ class Flow:
     def _release_ready(self) -> None:
         """Release what is ready, and what becomes ready of it at this instant (a list: chains may be long)."""
         ready = self._ready
+        if self.host is not None:
+            self._offer_ready(self.host)
+            return
         while ready:
             stage = ready.popleft()
             workflow = self._workflow[stage]
             if workflow in self._failed:
                 continue  # a sibling released just before was rejected
             if self._kind[stage] == 0:
-                if self._cluster.served(stage, self._env.now):
-                    self._stage_done(stage)
-                    continue
                 self._open_requests[workflow] += 1
-                self._cluster.release(stage, self._env.now)
+                self._cluster.submit(self._cluster.request(stage, self._env.now))
             elif self._duration_ps[stage] == 0:
                 self._stage_done(stage)
             else:
                 self._after(self._duration_ps[stage], partial(self._delay_over, stage))
 
+    def _offer_ready(self, host: BranchHost) -> None:
+        """As `_release_ready`, where a host decides whether a stage is executed."""
+        ready, instant = self._ready, self._instant
+        self._pumping = True
+        while ready or instant:
+            stage = ready.popleft() if ready else instant.popleft()
+            if self._workflow[stage] in self._failed:
+                continue
+            if self._waiting_for[stage] == 0:
+                self._waiting_for[stage] = -1  # demanded
+                host.demand(stage)
+            elif stage in self._abandoned:
+                self._abandoned.discard(stage)
+            else:
+                host.done(stage)
+                self._stage_done(stage)
+        self._pumping = False
+
     def _delay_over(self, stage: int, _: simpy.Event) -> None:
+        if self.host is not None:
+            if self._workflow[stage] in self._failed:
+                return
+            if stage in self._abandoned:
+                self._abandoned.discard(stage)
+                return
+            self.host.done(stage)
         self._stage_done(stage)
         self._release_ready()
 
@@ -175,6 +260,8 @@ class Flow:
         if finished_ps >= 0:
             self.completed += 1
         self._cluster.workflow_finished(workflow)
+        if self.host is not None:
+            self.host.closed(workflow)
         if self._progress is not None:
             self._progress(self.done, self.total)
         if self.done == self.total:
@@ -186,7 +273,7 @@ class Flow:
 
     def _row(self, workflow: int, finished_ps: int) -> None:
         started = self._started_ps[workflow] // PS_PER_NS
-        stages = self._first[workflow + 1] - self._first[workflow] - self._stages_left[workflow]
+        stages = self._stages[workflow] - self._stages_left[workflow]
         self._log.add(
             "workflows",
             (

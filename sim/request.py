@@ -10,6 +10,7 @@ class Request:
 
     number          the host's number for it: the stage's, but a fill of a stage has one of its own
     fill            runs ahead of the canonical flow; `low` then queues behind it and gives its KV back first
+    replica         index of the engine that has it
     ended           finished, rejected or aborted
     share_ps        part of the steps it was in, by tokens, once it ended (engines that keep shares)
     target_tokens   tokens to prefill: the prompt, plus what was generated before a preemption
@@ -25,8 +26,8 @@ class Request:
         "accepted_tokens", "admitted_ps", "agent", "computed_tokens", "drafted_tokens", "ended", "fill",
         "first_token_ps", "generated", "gpu_hit_tokens", "host_hit_tokens", "join_step", "last_token_ps", "low",
         "node", "node_blocks", "number", "output_tokens", "preemptions", "prefilled_tokens", "priority",
-        "private_blocks", "prompt_tokens", "recomputed_tokens", "released_ps", "sequence", "share_ps", "stage",
-        "target_tokens", "unreached_tokens", "version", "workflow",
+        "private_blocks", "prompt_tokens", "recomputed_tokens", "released_ps", "replica", "sequence", "share_ps",
+        "stage", "target_tokens", "unreached_tokens", "version", "workflow",
     )  # fmt: skip
 
     def __init__(
@@ -48,6 +49,7 @@ class Request:
         self.fill = fill
         self.low = low
         self.ended = False
+        self.replica = -1
         self.share_ps = 0
         self.workflow = workflow
         self.agent = agent

@@ -11,9 +11,11 @@ import pyarrow as pa
 
 from policies.api import Evictor, Predictor, Prefetcher
 from policies.costs import Profile
+from policies.guards import Guards
 from policies.registry import PolicySet, load
 from policies.views import HostInfo
 from sim.accept import Acceptance
+from sim.branch_setup import branch_host, for_branches, speculates
 from sim.check import check_engine
 from sim.clock import PS_PER_NS, PS_PER_S, Clock
 from sim.cluster import Cluster
@@ -48,6 +50,9 @@ class RunStats:
     verify_packed_ns, verify_prefill_ns   time that attention over drafts takes beyond plain decoding, under both
                         regimes (`Profile.verify_read_tokens`); the run's steps were priced with one of them
     drafting_steps      steps that verified a draft
+    filled              fills launched
+    spliced, unsafe     canonical stages given a result that they did not compute; of those, results that they would
+                        not have computed (checked against the workload's truth function; never, unless a guard is off)
     notes               what a reader of the results must know
     """
 
@@ -68,6 +73,9 @@ class RunStats:
     graph_misses: int = 0
     graph_build_ms: int = 0
     notes: tuple[str, ...] = ()
+    filled: int = 0
+    spliced: int = 0
+    unsafe: int = 0
     draft_ns: int = 0
     verify_packed_ns: int = 0
     verify_prefill_ns: int = 0
@@ -84,12 +92,14 @@ def simulate(
     kv_blocks: int,
     progress: Callable[[int, int], None] | None = None,
     check: bool = False,
+    guards: Guards | None = None,
 ) -> RunStats:
     """Run the simulation and write its log to `sink`. Deterministic in its arguments.
 
     kv_blocks: KV blocks of one replica (see `calibration.memory`). progress: called with (workflows done,
     all of them).
     check: verify every replica's books at every step (slow; raises AssertionError).
+    guards: those of reuse and promotion, all on by default; for tests that turn one off.
     Raises InputError when a policy needs what a simulator cannot give or the load does not fit the workload.
     """
     missing = policies.needs() - _SERVED
@@ -97,13 +107,15 @@ def simulate(
         raise InputError(f"the simulator cannot give what the policies need: {', '.join(sorted(missing))}")
     oracle = None
     paths = PrefixPaths(workload, config.engine.block_tokens)
-    if policies.needs():
+    if _without_branches(policies).needs():  # what branches need, the trace says
         order = _admission_order(workload, profile, policies, config, kv_blocks)
         oracle = RecordedOracle(workload, paths, order)
     collecting = gc.isenabled()
     gc.disable()  # the model makes no reference cycles, and a collection walks every live object
     try:
-        return _run(workload, profile, policies, config, sink, kv_blocks, progress, paths, oracle, check)
+        return _run(
+            workload, profile, policies, config, sink, kv_blocks, progress, paths, oracle, check, guards
+        )
     finally:
         if collecting:
             gc.enable()
@@ -120,6 +132,7 @@ def _run(
     paths: PrefixPaths,
     oracle: RecordedOracle | None,
     check: bool,
+    guards: Guards | None,
 ) -> RunStats:
     engine = config.engine
     env = Clock(initial_time=0)
@@ -149,10 +162,18 @@ def _run(
         host = replace(host, capacity_tokens=kv_blocks * engine.block_tokens)
     cluster = Cluster(workload, policies, host, log, engines, on_step=engine.forecasts == "step")
     flow = Flow(env, workload, config.load, config.seed, cluster, log, progress)
+    branches = None
+    if speculates(policies):
+        host = for_branches(workload, policies, host, config, kv_blocks)
+        branches = flow.host = branch_host(env, workload, policies, host, cluster, flow, log, config, guards)
     counts = {"requests": 0, "rejected": 0}
     speculators: list[Speculator] = []
 
     def done(request: Request, finished: bool) -> None:
+        if request.fill:
+            assert branches is not None
+            branches.fill_done(request, finished)
+            return
         counts["requests"] += 1
         counts["rejected"] += not finished
         flow.request_done(request, finished)
@@ -179,9 +200,12 @@ def _run(
                 env, index, engine, profile, host, policies.evictor, policies.bucketer, paths, kv_blocks,
                 tier, log, done, lone=config.replicas == 1, oracle=oracle, speculator=speculator,
                 prefetcher=policies.prefetcher, check=check_engine if check else None,
+                fill_ended=None if branches is None else branches.fill_ended,
             )
         )  # fmt: skip
     _schedule_fault(env, config, cluster)
+    if branches is not None:
+        branches.start()
     flow.start()
     horizon = config.load.horizon_s
     if horizon is None:
@@ -192,6 +216,10 @@ def _run(
     for replica in cluster.engines:
         replica.stop()
     flow.stop()
+    if branches is not None:
+        branches.stop()
+        if check:
+            branches.controller.check()
     log.close()
     steps = sum(e.steps for e in cluster.engines)
     stretches = sum(e.stretches for e in cluster.engines)
@@ -222,6 +250,9 @@ def _run(
         prefetched_blocks=sum(e.prefetch.prefetched_blocks for e in cluster.engines if e.prefetch),
         prefetched_blocks_used=sum(e.prefetch.used_blocks for e in cluster.engines if e.prefetch),
         notes=tuple(notes),
+        filled=0 if branches is None else branches.filled,
+        spliced=0 if branches is None else branches.spliced,
+        unsafe=0 if branches is None else branches.unsafe,
         draft_ns=sum(s.draft_ps for s in speculators) // PS_PER_NS,
         verify_packed_ns=_attention_ns(speculators, 0, profile),
         verify_prefill_ns=_attention_ns(speculators, 1, profile),
@@ -246,6 +277,12 @@ def _schedule_fault(env: Clock, config: SimConfig, cluster: Cluster) -> None:
     pause, resume = env.timeout(at), env.timeout(at + round(fault.pause_for_s * PS_PER_S))
     pause.callbacks.append(lambda _: replica.pause())
     resume.callbacks.append(lambda _: replica.resume())
+
+
+def _without_branches(policies: PolicySet) -> PolicySet:
+    """Return the policies with nothing reused and nothing filled."""
+    simplest = PolicySet()
+    return replace(policies, gate=simplest.gate, candidate=simplest.candidate, reuse=simplest.reuse)
 
 
 def _lru() -> Evictor[Any]:
@@ -289,7 +326,9 @@ def _admission_order(
     simulate(
         workload,
         profile,
-        replace(policies, evictor=_lru(), predictor=_no_forecast(), prefetcher=_no_prefetch()),
+        replace(
+            _without_branches(policies), evictor=_lru(), predictor=_no_forecast(), prefetcher=_no_prefetch()
+        ),
         config,
         sink,
         kv_blocks=kv_blocks,

@@ -16,9 +16,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from traces.branch_builder import BranchBuilder
 from traces.branches import Branches, StageFlag
 from traces.draws import key, mix
-from traces.schema import Workload
+from traces.schema import StageKind, Workload
 
 _RENDER, _VALUE, _CHOICE = (key(0, f"rendering/{part}") for part in ("input", "value", "choice"))
 _MASK = (1 << 64) - 1
@@ -36,12 +37,13 @@ class Rendering:
 
     inputs[s]   (parent, choice) of each parent: choice is None where the parent's value enters, else the number that
                 stands for outcome and arguments of the option whose path the stage is on
+    branches    those of the workload, or `of_prompts`
     path[s]     option whose path the stage is on, -1 for none
     """
 
     def __init__(self, workload: Workload) -> None:
-        b = workload.branches
-        assert b is not None
+        known = workload.branches is not None
+        self.branches = b = workload.branches or of_prompts(workload)
         self.path = path_of(b)
         branch = b.option_branch.tolist()
         decides = b.branch_stage.tolist()
@@ -53,9 +55,8 @@ class Rendering:
         self.inputs: list[tuple[tuple[int, int | None], ...]] = []
         for s, option in enumerate(self.path):
             decided = decides[branch[option]] if option >= 0 else -1
-            self.inputs.append(
-                tuple((p, choice[option] if p == decided else None) for p in parents[ptr[s] : ptr[s + 1]])
-            )
+            given = parents[ptr[s] : ptr[s + 1]] if known else ()
+            self.inputs.append(tuple((p, choice[option] if p == decided else None) for p in given))
         self.fingerprint: list[int] = b.stage_fingerprint.tolist()
         self.params: list[int] = b.stage_params.tolist()
         self.reads = _rows(b.read_ptr.tolist(), b.read_key.tolist())
@@ -79,6 +80,22 @@ class Rendering:
         for resource, version in read_set:
             x = digest(x, resource, version)
         return x if self.speculable[stage] else digest(x, stage)
+
+
+def of_prompts(workload: Workload) -> Branches:
+    """Return what a workload without branches says of its stages: no decisions, and inputs equal where prompts are.
+
+    A prompt whose every token has an identity is the same as another when both end at the same place of the same
+    segment, and then the call is taken to be determined by it; nothing else is.
+    """
+    builder = BranchBuilder()
+    whole = (workload.prompt_shared_tokens == workload.prompt_tokens) & (workload.stage_kind == StageKind.LLM)
+    content = (workload.prompt_segment.astype(np.int64) << 32) | workload.prompt_tokens
+    for s in np.flatnonzero(whole).tolist():
+        builder.stage(
+            s, fingerprint=int(workload.stage_agent[s]) + 1, content=int(content[s]), speculable=True
+        )
+    return builder.build(workload.n_stages)
 
 
 def path_of(b: Branches) -> list[int]:

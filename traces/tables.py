@@ -89,13 +89,19 @@ SCHEMAS: dict[str, pa.Schema] = {
         workflow=pa.int32(),
         stage=pa.int32(),
         branch=pa.int32(),
-        opened_ns=pa.int64(),
-        resolved_ns=pa.int64(),
+        opened_ns=pa.int64(),  # the deciding stage began
+        resolved_ns=pa.int64(),  # -1: never
+        gate_open=pa.int8(),  # candidates were drafted
         candidates=pa.int16(),
+        covered=pa.int8(),  # 0: no candidate had the outcome, 1: with other arguments only, 2: exactly
         fills=pa.int16(),
-        promoted=pa.int16(),
+        filled=pa.int8(),  # the exact candidate was filled
+        promoted=pa.int16(),  # fills of which a stage was promoted
+        promoted_stages=pa.int16(),
+        setup_ns=pa.int64(),
         saved_ns=pa.int64(),
         wasted_ns=pa.int64(),
+        stalled_ns=pa.int64(),
     ),
     # One row per stage that a fill ran (or found done), written when its fate is known.
     "fills": _schema(

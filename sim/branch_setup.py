@@ -1,0 +1,77 @@
+"""A run with branches: the controller, what its policies are told before it begins, and its host."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from policies.api import HostInfo
+from policies.branching import Controller
+from policies.gates.never import Never
+from policies.guards import Guards
+from policies.registry import PolicySet
+from policies.views import BranchView
+from sim.branch_views import BranchViews
+from sim.branches import BranchHost
+from sim.clock import Clock
+from sim.config import SimConfig
+from sim.log import RunLog
+from sim.slowdown import canonical_shape, probe
+from traces.schema import Workload
+
+if TYPE_CHECKING:
+    from sim.cluster import Cluster
+    from sim.flow import Flow
+
+
+def speculates(policies: PolicySet) -> bool:
+    """Say whether anything is ever filled or reused: without, canonical flow asks nobody."""
+    return policies.reuse.active() or not isinstance(policies.gate, Never)
+
+
+class RecordedChoices:
+    """The oracle of branches: what the trace says they resolved to."""
+
+    def __init__(self, workload: Workload) -> None:
+        b = workload.branches
+        assert b is not None
+        self._choice: dict[tuple[int, int], tuple[int, int]] = {}
+        chosen = b.option_chosen.tolist()
+        for option, branch in enumerate(b.option_branch.tolist()):
+            if chosen[option]:
+                key = (int(b.branch_stage[branch]), int(b.branch_coordinate[branch]))
+                self._choice.setdefault(key, (int(b.option_outcome[option]), int(b.option_arguments[option])))
+
+    def choice(self, branch: BranchView) -> tuple[int, int]:
+        """Return (outcome, arguments) of the first option taken; (-1, 0) where none was."""
+        return self._choice.get((branch.stage, branch.coordinate), (-1, 0))
+
+
+def for_branches(
+    workload: Workload, policies: PolicySet, host: HostInfo, config: SimConfig, kv_blocks: int
+) -> HostInfo:
+    """Return what gates, candidate drafters and reuse policies are told, truth only where they declare the need."""
+    slowdown = None
+    if not isinstance(policies.gate, Never):
+        slowdown = probe(host.profile, config.engine, kv_blocks, canonical_shape(workload))
+    needs = policies.gate.needs | policies.candidate.needs | policies.reuse.needs
+    oracle = RecordedChoices(workload) if "oracle" in needs and workload.branches is not None else None
+    return replace(host, slowdown=slowdown, branch_oracle=oracle)
+
+
+def branch_host(
+    env: Clock,
+    workload: Workload,
+    policies: PolicySet,
+    host: HostInfo,
+    cluster: Cluster,
+    flow: Flow,
+    log: RunLog,
+    config: SimConfig,
+    guards: Guards | None,
+) -> BranchHost:
+    """Return the host of a run that fills or reuses."""
+    controller = Controller(policies.gate, policies.candidate, policies.reuse, host, config.branching, guards)
+    views = BranchViews(workload, scopes=policies.reuse.active())
+    colocated = config.drafter_device.place == "colocated"
+    return BranchHost(env, workload, views, controller, cluster, flow, log, colocated=colocated)
