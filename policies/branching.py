@@ -596,7 +596,8 @@ class Controller:
             for f in fills
         ]  # fmt: skip
         for row in self.gate.revoke(self._gate_state, running, self.load_view(now_ns)):
-            self._cancel(fills[row], now_ns, "revoked")
+            if fills[row].live:  # not one that went with a fill it was nested in
+                self._cancel(fills[row], now_ns, "revoked")
 
     def _ticked(self, e: Ticked) -> None:
         while self._deadlines and self._deadlines[0][0] <= e.time_ns:

@@ -283,7 +283,8 @@ class BranchHost:
     def _adopt(self, c: ev.Adopt) -> None:
         at = self._entries[c.entry]
         at.parent = -1
-        self._workflows[c.workflow].entries[at.branch] = c.entry
+        if c.workflow in self._workflows:  # a result may outlive the workflow that it was made for
+            self._workflows[c.workflow].entries[at.branch] = c.entry
 
     def _settle(self, c: ev.Settle) -> None:
         at = self._entries.pop(c.entry)

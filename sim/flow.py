@@ -77,6 +77,7 @@ class Flow:
         self._pumping = False
         self._live: dict[int, Request] = {}  # requests by stage, with a host
         self._abandoned: set[int] = set()
+        self._begun: set[int] = set()
         self._open_requests: dict[int, int] = {}
         self._rejected: dict[int, int] = {}
         self.completed = 0
@@ -142,6 +143,7 @@ class Flow:
 
     def finish(self, stage: int) -> None:
         """A canonical stage has a result that it did not compute; what follows is released by `pump`."""
+        self._begun.add(stage)  # a part of a workflow is finished whole, before its inner stages are ready
         self._stage_done(stage)
 
     def abandon(self, stage: int) -> None:
@@ -213,15 +215,16 @@ class Flow:
         ready, instant = self._ready, self._instant
         self._pumping = True
         while ready or instant:
-            stage = ready.popleft() if ready else instant.popleft()
-            if self._workflow[stage] in self._failed:
+            if ready:
+                stage = ready.popleft()
+                if stage not in self._begun and self._workflow[stage] not in self._failed:
+                    self._begun.add(stage)
+                    host.demand(stage)
                 continue
-            if self._waiting_for[stage] == 0:
-                self._waiting_for[stage] = -1  # demanded
-                host.demand(stage)
-            elif stage in self._abandoned:
+            stage = instant.popleft()
+            if stage in self._abandoned:
                 self._abandoned.discard(stage)
-            else:
+            elif self._workflow[stage] not in self._failed:
                 host.done(stage)
                 self._stage_done(stage)
         self._pumping = False

@@ -8,7 +8,7 @@ determined by its input.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -64,15 +64,7 @@ class Scopes:
                     if choice is None and p not in inside
                 }
             )
-            # A choice made outside enters by its number, like content.
-            own = [
-                x
-                for s in members
-                for x in (
-                    rendering.fingerprint[s], content[s],
-                    *(c for p, c in rendering.inputs[s] if c is not None and p not in inside),
-                )
-            ]  # fmt: skip
+            own = [x for s in members for x in _own(s, first, inside, content, rendering)]
             scope = Scope(
                 kind="request" if members == whole.get(first) else "subgraph",
                 fingerprint=hashed(_PART, fingerprint, *(rendering.fingerprint[s] for s in members)),
@@ -110,6 +102,20 @@ class Scopes:
                     share = counts[part.scope.fingerprint, part.scope.inputs] / total
                     nll = -float(log(np.array([share]))[0])
                     parts[i] = replace(part, scope=replace(part.scope, nll=nll))
+
+
+def _own(stage: int, first: int, inside: set[int], content: list[int], rendering: Rendering) -> Iterator[int]:
+    """Yield what is known of a stage before the run: its text, what it reads, and how it hangs on the others.
+
+    A choice enters by its number, whether it is made inside or outside: equal texts that led to other choices (sources
+    that contradict each other) never pass for the same part.
+    """
+    yield rendering.fingerprint[stage]
+    yield content[stage]
+    yield from rendering.reads[stage]
+    for parent, choice in rendering.inputs[stage]:
+        yield parent - first if parent in inside else -1
+        yield choice or 0
 
 
 def _is_whole(part: _Part) -> bool:

@@ -1,9 +1,9 @@
 """What a stage's input renders to at run time, and what it truly returns.
 
 Values and inputs are 64-bit numbers that stand for texts: equal numbers, equal texts. A rendered input is made of the
-template, the stage's own content and what its parents returned. A stage on the path of a branch does not see
-what the deciding stage wrote, only the choice it led to: so an early execution of a candidate renders exactly the input
-that the canonical one will, if the choice and its arguments are the same.
+template, the stage's own content (which says what it reads) and what its parents returned. A stage on the path of a
+branch does not see what the deciding stage wrote, only the choice it led to: so an early execution of a candidate
+renders exactly the input that the canonical one will, if the choice and its arguments are the same.
 
 The truth function is what an engine or a tool would return. It knows nothing of reuse names: what is served in its
 place is checked against it.
@@ -66,7 +66,7 @@ class Rendering:
 
     def rendered(self, stage: int, values: Mapping[int, int]) -> int:
         """Return the rendered input of `stage`, given the values its parents returned by stage; KeyError without."""
-        x = digest(_RENDER, self.fingerprint[stage], self._content[stage])
+        x = digest(_RENDER, self.fingerprint[stage], self._content[stage], *self.reads[stage])
         for parent, choice in self.inputs[stage]:
             x = mix(x ^ (values[parent] if choice is None else choice))
         return x
