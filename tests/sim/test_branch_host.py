@@ -168,7 +168,7 @@ def test_fills_are_launched_promoted_cancelled_joined_raced_and_revoked() -> Non
 
 def test_the_surface_of_slowdowns_rises_with_fills_and_with_their_context() -> None:
     world = branch_world(0)
-    surface = probe(world.profile, EngineConfig(max_num_seqs=16), 4000, Shape(200, 40))
+    surface = probe(world.profile, EngineConfig(max_num_seqs=16), 20_000, Shape(200, 40))
     ratio = np.array(surface.ratio)
     assert (ratio[0] == 1).all()
     assert (np.diff(ratio, axis=0) > 0).all()
