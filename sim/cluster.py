@@ -107,7 +107,7 @@ class Cluster:
         self.engines[request.replica].abort(request)
 
     def lend(self, workflow: int, time_ps: int) -> None:
-        """Take `time_ps` of the replica that a workflow is on, for a drafter that shares it; an idle one lends freely."""
+        """Take `time_ps` of the replica that a workflow is on, for a drafter beside it; idle, it lends freely."""
         engine = self.engines[self._home.get(workflow, 0)]
         if engine.stepping:
             engine.owe(time_ps)
