@@ -38,6 +38,8 @@ _GRAPH_BYTES = 16 << 20
 # (some hundred blocks that load one number, of which several fit a multiprocessor). Both assumed until measured.
 _GRAPH_PLAN_PS = 3_000_000
 _GUARD_PS_PER_LAYER_TOKEN = 500_000 // 16
+# A piecewise step replays a graph a layer and launches attention's two kernels between them.
+_PIECEWISE_LAUNCHES = 2
 _COPY_OVERHEAD_PS = 6_000_000
 
 
@@ -136,6 +138,7 @@ def price(
         eager_launch_ps=m.layers * _KERNELS_A_LAYER * _EAGER_LAUNCH_PS,
         graph_guard_ps_per_token=m.layers * _GUARD_PS_PER_LAYER_TOKEN,
         graph_plan_ps=_GRAPH_PLAN_PS,
+        piecewise_launch_ps=m.layers * (_GRAPH_LAUNCH_PS + _PIECEWISE_LAUNCHES * _EAGER_LAUNCH_PS),
         provenance={**provenance, "shape": m.to_dict()},
         error=error,
         http_overhead_ps=round(http_us * 1e6),

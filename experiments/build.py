@@ -19,6 +19,7 @@ from experiments.policyspec import Choice, written
 from experiments.settings import Settings, as_dict, changed
 from policies.api import OPTION, Drafter, Policy
 from policies.costs import Profile
+from sim.run import SERVED
 from traces.errors import InputError
 from traces.schema import Workload
 
@@ -258,7 +259,7 @@ def _shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def check_host(plan: Plan, given: frozenset[str] = frozenset({"oracle"})) -> None:
+def check_host(plan: Plan, given: frozenset[str] = SERVED) -> None:
     """Raise InputError for an arm whose policies need what the simulator cannot give."""
     for arm in plan.arms:
         lacking = sorted(set(arm.needs) - given)

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from policies.api import OPTION, BatchView, Budget, Draft, Drafter, HostInfo, Policy, Proposals
 from policies.registry import SIMPLEST, PolicySet, load, name_of, names
 from sim.config import AcceptConfig, FaultConfig, SimConfig
+from sim.run import SERVED
 from sim.worlds import Dice, World, random_world
 from traces.errors import InputError
 
-_SERVED = frozenset({"oracle"})
 _FAMILIES = ("evictors", "routers", "bucketers", "predictors", "prefetchers", "reuse")
 
 
@@ -117,7 +117,7 @@ def _any_policy(family: str, dice: Dice) -> Policy[Any]:
             policy = load(family, name)
         except InputError:
             continue  # it has an option without a default, or lacks an optional dependency
-        if policy.needs <= _SERVED:
+        if policy.needs <= SERVED:
             return policy
     raise InputError(f"no policy of the family {family!r} can be loaded with its defaults")
 

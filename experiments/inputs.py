@@ -119,11 +119,13 @@ def open_profile(chosen: Settings) -> Profile:
 
     gpu, tp, model and precision replace those parts of the named profile. `model` may be a config.json (or
     its folder) and `gpu` a datasheet file: those, and what no profile was made for, are priced by a roofline that
-    says so. `kv_precision` is that of the KV cache, whatever the profile.
+    says so. `kv_precision` is that of the KV cache, whatever the profile; `step_law` replaces its step cost.
     """
     from calibration.kv_precision import with_kv_precision
+    from calibration.step_law import with_step_law
 
-    return with_kv_precision(_named_profile(chosen), chosen.kv_precision)
+    profile = with_kv_precision(_named_profile(chosen), chosen.kv_precision)
+    return with_step_law(profile, chosen.step_law.base_us, chosen.step_law.slope_us)
 
 
 def _named_profile(chosen: Settings) -> Profile:

@@ -66,6 +66,20 @@ class SloConfig:
 
 
 @dataclass(frozen=True)
+class StepLawConfig:
+    """A step cost stated by hand, t(M) = base_us + slope_us M, in place of the profile's; None: the profile's."""
+
+    base_us: float | None = None
+    slope_us: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("base_us", "slope_us"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value <= 1e9:
+                raise InputError(f"step_law.{name}={value}: expected from 0 to 1e9 microseconds")
+
+
+@dataclass(frozen=True)
 class Settings:
     """The options, checked.
 
@@ -102,6 +116,7 @@ class Settings:
     verify: VerifyConfig = field(default_factory=VerifyConfig)
     fault: FaultConfig = field(default_factory=FaultConfig)
     slo: SloConfig = field(default_factory=SloConfig)
+    step_law: StepLawConfig = field(default_factory=StepLawConfig)
     executor: ExecutorConfig = field(default_factory=ExecutorConfig)
 
     def __post_init__(self) -> None:

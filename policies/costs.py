@@ -39,6 +39,8 @@ class Profile:
     graph_compile_ps          what the first capture takes beyond its build (kernels compile on first use)
     graph_guard_ps_per_token  a token of a graph's grid whose tiles only test their guard (plan buffers)
     graph_plan_ps             writing the plan buffer before a replay
+    piecewise_launch_ps       launches of a step whose attention is outside its graphs; they run ahead of the GPU, as
+                              an eager step's do
     identity                  gpu, tp, model, precision, engine, timing ("kernel tables", "roofline", "measured")
     provenance                sources, digests, command, assumptions
     error                     stated error of the step time: mape_percent, p95_percent, how it was obtained
@@ -76,6 +78,7 @@ class Profile:
     graph_compile_ps: int = 0
     graph_guard_ps_per_token: int = 0
     graph_plan_ps: int = 0
+    piecewise_launch_ps: int = 0
 
     @property
     def name(self) -> str:

@@ -202,6 +202,7 @@ class RequestView:
     structure text of the request's paired delimiters (AgentSpec A.1), None where it names none
     query     the user query that caused the request (query_id of AgentSpec A.1), -1 where none is given
     depth     longest chain of the workflow's stages known to depend on it; 0 where the host does not say
+    output_length_tokens   the recorded length, for drafters with `needs = {"output_length"}`; -1 for all others
     """
 
     request: int
@@ -214,6 +215,7 @@ class RequestView:
     structure: str | None = None
     query: int = -1
     depth: int = 0
+    output_length_tokens: int = -1
 
 
 class ReplicaView(Protocol):
@@ -286,6 +288,7 @@ class GraphChoice:
                  the extent from a plan buffer and the tiles beyond it only test their guard
     build        the graph must be captured first, on the serving path
     plan_update  a plan buffer is written before the replay
+    piecewise    attention is launched layer by layer between graphs
     holds_until_tokens: the choice stays the same while the step's tokens do not exceed it and the shape's kind does
     not change (0: ask every step)
     """
@@ -296,6 +299,7 @@ class GraphChoice:
     build: bool = False
     holds_until_tokens: int = 0
     plan_update: bool = False
+    piecewise: bool = False
 
 
 @dataclass(frozen=True, slots=True)

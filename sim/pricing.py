@@ -65,6 +65,8 @@ class StepPrices:
         work_ps = self._linear_ps(choice.active) + rest_ps
         if choice.key is None:
             return max(work_ps, self._eager_launch_ps), 0
+        if choice.piecewise:
+            work_ps = max(work_ps, profile.piecewise_launch_ps)
         work_ps += profile.graph_launch_ps + profile.graph_guard_ps_per_token * (
             choice.executed - choice.active
         )

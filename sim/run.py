@@ -33,7 +33,7 @@ from traces.errors import InputError
 from traces.schema import Workload
 
 NS_PER_MS = 1_000_000
-_SERVED = frozenset({"oracle"})
+SERVED = frozenset({"oracle", "output_length"})
 
 
 @dataclass(frozen=True)
@@ -102,12 +102,12 @@ def simulate(
     guards: those of reuse and promotion, all on by default; for tests that turn one off.
     Raises InputError when a policy needs what a simulator cannot give or the load does not fit the workload.
     """
-    missing = policies.needs() - _SERVED
+    missing = policies.needs() - SERVED
     if missing:
         raise InputError(f"the simulator cannot give what the policies need: {', '.join(sorted(missing))}")
     oracle = None
     paths = PrefixPaths(workload, config.engine.block_tokens)
-    if _without_branches(policies).needs():  # what branches need, the trace says
+    if "oracle" in _without_branches(policies).needs():  # what branches need, the trace says
         order = _admission_order(workload, profile, policies, config, kv_blocks)
         oracle = RecordedOracle(workload, paths, order)
     collecting = gc.isenabled()

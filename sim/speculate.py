@@ -80,6 +80,7 @@ class Speculator:
         self._growth = int(profile.verify.get("growth_permille", 0))
         self._step: list[tuple[Request, int, int, int]] = []  # request, version, drafted, accepted
         self._held_blocks = 0
+        self._knows_length = "output_length" in drafter.needs
         self._told: dict[int, int] = {}  # output tokens the drafter has been told, by request
         self._rate: dict[int, float] = {}
         self.draft_ps = 0
@@ -113,6 +114,7 @@ class Speculator:
                 request.released_ps // PS_PER_NS,
                 request.prompt_tokens,
                 query=request.workflow,
+                output_length_tokens=request.output_tokens if self._knows_length else -1,
             )
             self._drafter.begin(self._drafter_state, view, self._acceptance.prompt(request.stage))
             told = 0

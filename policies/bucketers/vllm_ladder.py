@@ -19,7 +19,7 @@ class LadderState:
 
     sizes   the ladder
     widths  by query length: the sizes rounded up to whole sequences where a query has several
-    built   widths captured while serving (`lazy`)
+    built   keys captured while serving (`lazy`)
     """
 
     sizes: tuple[int, ...]
@@ -39,9 +39,12 @@ class VllmLadder(Bucketer[LadderState]):
     eager_above  run eagerly where the graph is more than this many times as wide as the step (SGLang's rule has
                  2); none: never
 
+    uniform_tokens  query length that full graphs are captured for: 1, or 1 + k with k draft tokens; none: any that all
+                 sequences of a step share
+
     A step wider than the widest capture runs eagerly at its own width. A full graph holds whole sequences, so
     that with 1 + k tokens a query its widths are rounded up to multiples of that. Piecewise graphs launch
-    attention kernel by kernel; the profile has one launch cost for both, so they differ in padding only.
+    attention layer by layer (`Profile.piecewise_launch_ps`).
     Source: vLLM V1, `cudagraph_mode` and `cudagraph_capture_sizes`.
     """
 
@@ -49,6 +52,7 @@ class VllmLadder(Bucketer[LadderState]):
     max_tokens: int | None = None
     lazy: bool = False
     eager_above: int | None = None
+    uniform_tokens: int | None = None
 
     label = "vLLM capture sizes"
     source = "vLLM V1 compilation config"
@@ -56,6 +60,8 @@ class VllmLadder(Bucketer[LadderState]):
     def __post_init__(self) -> None:
         if self.max_tokens is not None and self.max_tokens < 1:
             raise InputError(f"max_tokens={self.max_tokens}: expected at least 1, or none")
+        if self.uniform_tokens is not None and self.uniform_tokens < 1:
+            raise InputError(f"uniform_tokens={self.uniform_tokens}: expected at least 1, or none")
         if self.eager_above is not None and self.eager_above < 1:
             raise InputError(f"eager_above={self.eager_above}: expected at least 1, or none")
 
@@ -78,6 +84,9 @@ class VllmLadder(Bucketer[LadderState]):
     def pick(self, state: LadderState, captured: Sequence[int], shape: BatchShape) -> GraphChoice:
         """Return the narrowest graph that holds the step. Mutates state (ladders, lazy captures)."""
         query = shape.query_tokens if shape.prefill_seqs == 0 else 0
+        if self.uniform_tokens is not None and query != self.uniform_tokens:
+            query = 0
+        piecewise = query == 0 or self.mode == "piecewise"
         if query == 0 and self.mode == "full_decode_only":
             return GraphChoice(None, shape.tokens, shape.tokens)
         unit = query if query > 1 and self.mode != "piecewise" else 1
@@ -92,7 +101,9 @@ class VllmLadder(Bucketer[LadderState]):
         width = widths[at]
         if self.eager_above is not None and width > self.eager_above * shape.tokens:
             return GraphChoice(None, shape.tokens, shape.tokens)
-        build = self.lazy and width not in state.built
+        # A full and a piecewise graph of one width are two graphs.
+        key = -width if piecewise else width
+        build = self.lazy and key not in state.built
         if build:
-            state.built.add(width)
-        return GraphChoice(width, width, width, build, holds_until_tokens=width)
+            state.built.add(key)
+        return GraphChoice(key, width, width, build, holds_until_tokens=width, piecewise=piecewise)

@@ -1,0 +1,1 @@
+"""Draft lengths of published schedules, as functions of progress and of draws. One file is one schedule."""
