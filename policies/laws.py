@@ -17,7 +17,7 @@ from policies.api import FAMILIES, HostInfo, Policy
 from policies.costs import Profile
 from policies.registry import describe
 
-NEEDS = frozenset({"oracle"})
+NEEDS = frozenset({"oracle", "output_length"})
 
 _CHECKS: dict[str, Callable[[Any, HostInfo, Iterable[int]], None]] = {
     "evictors": check_evictor,

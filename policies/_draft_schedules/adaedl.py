@@ -19,7 +19,7 @@ def width(draws: Sequence[float], mean_nats: float, threshold: float) -> int:
     H exceeds x with probability exp(-x / mean), so no logarithm is taken.
     """
     limit_nats = max(1.0 - threshold, 0.0) ** 2 / _BOUND
-    beyond = float(portable.exp(np.float64(max(-limit_nats / mean_nats, -700.0))))
+    beyond = float(portable.exp(np.array([max(-limit_nats / mean_nats, -700.0)]))[0])
     for k, u in enumerate(draws):
         if u < beyond:
             return max(k, 1)

@@ -18,7 +18,7 @@ def width(draws: Sequence[float], mean_nats: float) -> int:
     the product of p over the path is compared through the product of the draws with 0.5^(1 / mean). A tree of several
     nodes a layer grows alike, on the sum of its layer's weights; here it has one.
     """
-    floor = float(portable.exp(np.float64(max(_LN_DELTA / mean_nats, -700.0))))
+    floor = float(portable.exp(np.array([max(_LN_DELTA / mean_nats, -700.0)]))[0])
     product = 1.0
     for k, u in enumerate(draws):
         product *= u
