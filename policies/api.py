@@ -2,8 +2,9 @@
 
 A policy is a frozen dataclass of its parameters; the fields are its command-line options. What it learns or orders
 lives in a state object that `new_state` returns, that the host holds and passes back, and that the methods marked
-"mutates state" change; they change nothing else. A policy that needs truth says `needs = {"oracle"}`, and a host
-without it refuses at start (`"output_length"`: `RequestView.output_length_tokens`). Deterministic: no clock, no random module; draws come from `HostInfo.draw`.
+"mutates state" change; they change nothing else. A policy that needs truth says `needs = {"oracle"}` (or
+"output_length", for `RequestView.output_length_tokens`), and a host without it refuses at start. Deterministic: no
+clock, no random module; draws come from `HostInfo.draw`.
 
 Families share no state, in either host: in vLLM the evictor lives in the engine-core process and the drafter in
 the worker. Base classes rather than bare protocols, so that events a policy does not care about need no code and a

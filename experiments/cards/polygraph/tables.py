@@ -19,6 +19,7 @@ from experiments.cards.rows import (
     over_seeds,
 )
 from experiments.targets import target
+from kernels.plan import UPDATE_BYTES
 from policies.api import Bucketer
 from policies.laws import toy_host
 from policies.registry import load
@@ -86,7 +87,12 @@ def table_3(results: Results, reading: str) -> Row:
     poly, all_shapes, demand, pad = (
         quantile[n] for n in ("plan_buffer", "all_shapes", "on_demand", "max_pad")
     )
-    waste = {s: v.waste()["of executed tokens"] for s, v in found["max_pad"].items()}
+    rectangle = {s: v.waste()["of executed tokens"] for s, v in found["plan_buffer"].items()}
+    padded = {s: v.waste()["of executed tokens"] for s, v in found["max_pad"].items()}
+    # The paper's padding is beyond the rectangle that every strategy executes; the plan buffer executes it alone.
+    waste = {
+        s: 100 * (1 - (1 - w / 100) / (1 - rectangle[s] / 100)) for s, w in padded.items() if s in rectangle
+    }
     close = 100 * abs(mean(poly[0.5]) / mean(all_shapes[0.5]) - 1)
     checks = [
         Check(f"plan buffer's P50 within 2 % of all shapes': {close:.1f} %", close <= 2),
@@ -114,9 +120,9 @@ def table_3(results: Results, reading: str) -> Row:
     }
     told += [f"misses of {n}: {over_seeds(v)} % of steps" for n, v in misses.items()]
     shares = {k: {s: v.waste()[k] for s, v in found["max_pad"].items()} for k in _readings(found["max_pad"])}
-    note = "waste of max_pad: " + "; ".join(f"{over_seeds(v)} % {k}" for k, v in shares.items())
-    rectangle = {s: v.waste()["of executed tokens"] for s, v in found["plan_buffer"].items()}
-    note += f"; of the rectangle alone (B times the longest draft): {over_seeds(rectangle)} %"
+    note = f"padding beyond the rectangle B max d: {over_seeds(waste)} % of executed tokens; of the rectangle itself "
+    note += f"{over_seeds(rectangle)} % are beyond the drafts' sum; both together: "
+    note += "; ".join(f"{over_seeds(v)} % {k}" for k, v in shares.items())
     return judged("R42", "; ".join(told), reading, checks, note)
 
 
@@ -148,8 +154,6 @@ def table_4(results: Results, reading: str) -> Row:
 
 def update() -> Row:
     """R44: needs a GPU."""
-    from kernels.plan import UPDATE_BYTES
-
     told = f"{UPDATE_BYTES} bytes an update; its time is assumed in the profile, never measured"
     return Row("R44", told, "needs a GPU: python -m kernels bench", NOT_ATTEMPTED)
 
