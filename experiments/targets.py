@@ -19,12 +19,14 @@ class Target:
     place    figure or table
     setting  what was run
     values   the numbers, by name
+    exact    counts that follow from the setting alone: nothing could be tuned to them
     """
 
     id: str
     place: str
     setting: str
     values: dict[str, Any]
+    exact: bool = False
 
 
 @functools.cache
@@ -37,7 +39,7 @@ def targets(family: str | None = None) -> dict[str, Target]:
         body = json.loads((folder / name).read_text(encoding="utf-8"))
         for id, t in body["targets"].items():
             assert id not in out, f"{name}: {id} stands in two files"
-            out[id] = Target(id, t["place"], t["setting"], t["values"])
+            out[id] = Target(id, t["place"], t["setting"], t["values"], t.get("exact", False))
     return out
 
 

@@ -26,8 +26,9 @@ def significant(value: float) -> str:
 
 
 def telling() -> set[float]:
-    """Return the target values of three or more significant digits."""
-    return {float(n) for t in targets().values() for n in numbers(t.values) if len(significant(n)) >= 3}
+    """Return the target values of three or more significant digits, but for counts that a setting implies."""
+    found = (n for t in targets().values() if not t.exact for n in numbers(t.values))
+    return {float(n) for n in found if len(significant(n)) >= 3}
 
 
 def found(text: str) -> set[float]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -19,7 +21,7 @@ def test_pearl_falls_from_the_widest_to_one(length: int, d_max: int) -> None:
     widths = [pearl.width(n, length, d_max) for n in range(length + 1)]
     assert widths[0] == d_max
     assert widths[-1] == 1
-    assert all(a >= b for a, b in zip(widths, widths[1:], strict=False))
+    assert all(a >= b for a, b in pairwise(widths))
 
 
 @given(st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=12), st.floats(0.1, 5))
