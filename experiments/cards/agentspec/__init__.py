@@ -1,0 +1,1 @@
+"""The card of AgentSpec: token-level drafting under batching."""
