@@ -9,7 +9,17 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from experiments.plan import Plan, load_plan
-from experiments.plots import FIGURES, arms, hit_rate, latency_cdf, occupancy, sweep
+from experiments.plots import (
+    FIGURES,
+    arms,
+    drafting,
+    hit_rate,
+    latency_cdf,
+    occupancy,
+    repeats,
+    speedup,
+    sweep,
+)
 from experiments.plots.output import inline_svg, save
 from experiments.plots.source import load_arms, looks
 from experiments.plots.style import FORMATS, context, panels
@@ -28,11 +38,39 @@ def render(experiment_dir: Path, figure: str, out: Path) -> Path:
         raise InputError(f"{out}: {nearest(out.suffix.lstrip('.'), FORMATS, what='figure format')}")
     plan = load_plan(experiment_dir / PLAN)
     with context():
-        if figure in OVER_TIME:
-            made = over_time(figure, plan, Store(experiment_dir.resolve().parent.parent))
+        store = Store(experiment_dir.resolve().parent.parent)
+        if figure in ("speedup", "repeats"):
+            made = of_plan(figure, plan, store)
+        elif figure == "drafting":
+            made = _drafting(plan, store)
+        elif figure in OVER_TIME:
+            made = over_time(figure, plan, store)
         else:
             made = from_summary(figure, plan, read_json(experiment_dir / SUMMARY))
         return save(made, out)
+
+
+def of_plan(figure: str, plan: Plan, store: Store) -> Figure:
+    """Return a figure of the whole plan: of its runs, or of its workloads; call within `style.context()`."""
+    try:
+        if figure == "speedup":
+            return _made(speedup, speedup.data(plan, store))
+        from calibration import catalog
+        from experiments.inputs import WorkloadRef, open_workload
+        from policies.views import HostInfo
+
+        names = dict.fromkeys(str(a.axes.get("workload", plan.config["workload"])) for a in plan.arms)
+        host = HostInfo(catalog.open(str(plan.profile["name"])), 16, 1 << 20)
+        return _made(repeats, repeats.data([open_workload(WorkloadRef(n)) for n in names], host))
+    except ValueError as e:
+        raise InputError(f"figure {figure}: {plan.name}: {e}") from None
+
+
+def _drafting(plan: Plan, store: Store) -> Figure:
+    found = load_arms(plan, store)
+    if not any(run.column("steps", "drafted_tokens").any() for arm in found for run in arm.runs):
+        raise InputError(f"figure drafting: {plan.name} has no complete run that drafts")
+    return _made(drafting, drafting.data(found))
 
 
 def over_time(figure: str, plan: Plan, store: Store, axes: Mapping[str, Any] | None = None) -> Figure:
