@@ -37,8 +37,26 @@ def pairs(mode: str) -> dict[str, tuple[str, str]]:
 
 
 def arm(results: Results, axes: dict[str, object], pair: tuple[str, str]) -> Arm | None:
-    """Return the arm of a (drafter, budget) at a point of the axes."""
-    return results.arm(axes, drafters=pair[0], budgets=pair[1])
+    """Return the arm of a (drafter, budget) where options have these values, swept or not; None without one."""
+    for found in results.plan.arms:
+        if (found.policies["drafters"], found.policies["budgets"]) == pair and all(
+            option(results, found, name) == value for name, value in axes.items()
+        ):
+            return found
+    return None
+
+
+def option(results: Results, found: Arm, name: str) -> object:
+    """Return an option of an arm by its dotted name: the axis' value, else the plan's."""
+    value: object = results.plan.config
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return found.axes.get(name, value)
+
+
+def workloads_of(results: Results) -> list[str]:
+    """Return the workloads of a study, in order."""
+    return list(dict.fromkeys(str(option(results, a, "workload")) for a in results.plan.arms))
 
 
 def speedup(results: Results, axes: dict[str, object], pair: tuple[str, str]) -> BySeed:
@@ -95,7 +113,7 @@ def table(results: Results) -> list[Row]:
     for regime in REGIMES:
         for mode in MODES:
             checks, told = [], []
-            for workload in _workloads(results):
+            for workload in workloads_of(results):
                 axes: dict[str, object] = {"workload": workload, REGIME: regime}
                 got = {n: speedup(results, axes, p) for n, p in pairs(mode).items() if p != NORMAL}
                 told.append(f"{workload}: " + ", ".join(f"{n} {over_seeds(v, 2)}" for n, v in got.items()))
@@ -185,10 +203,6 @@ def latency(results: Results) -> Row:
         checks.append(near(f"{part} ratio", ratio, wanted[f"{part}_ratio"], VALUE_TOLERANCE))
         told.append(f"{part}: {ratio:.2f} times shorter")
     return judged("R35", "; ".join(told), "taubench instead of code generation; budget literal", checks)
-
-
-def _workloads(results: Results) -> list[str]:
-    return list(dict.fromkeys(str(a.axes["workload"]) for a in results.plan.arms))
 
 
 def steps_of(log: RunLog) -> tuple[np.ndarray, np.ndarray]:

@@ -7,9 +7,11 @@ import numpy as np
 from experiments.cards.agentspec.methods import (
     REGIME,
     above_one,
+    option,
     pairs,
     speedup,
     steps_of,
+    workloads_of,
 )
 from experiments.cards.agentspec.studies import CAPPED, MODES, NORMAL, REGIMES, SUFFIX
 from experiments.cards.results import Results
@@ -83,7 +85,9 @@ def _drafted(results: Results, pair: tuple[str, str]) -> dict[float, BySeed]:
     """Return mean tokens drafted a step by mean sequences of the bin, by seed."""
     by_bin: dict[int, dict[int, list[tuple[float, float]]]] = {}
     for found in results.plan.arms:
-        if (found.policies["drafters"], found.policies["budgets"]) != pair or found.axes[REGIME] != "packed":
+        if (found.policies["drafters"], found.policies["budgets"]) != pair or option(
+            results, found, REGIME
+        ) != "packed":
             continue
         for seed, log in results.logs(found).items():
             decode, drafted = steps_of(log)
@@ -111,7 +115,7 @@ def ablation(results: Results) -> list[Row]:
                 "SuffixDecoding": SUFFIX,
             }  # fmt: skip
             checks, told = [], []
-            for workload in dict.fromkeys(str(a.axes["workload"]) for a in results.plan.arms):
+            for workload in workloads_of(results):
                 axes: dict[str, object] = {"workload": workload, REGIME: regime}
                 got = {n: speedup(results, axes, p) for n, p in variants.items()}
                 told.append(f"{workload}: " + ", ".join(f"{n} {over_seeds(v, 2)}" for n, v in got.items()))
@@ -132,7 +136,7 @@ def ablation(results: Results) -> list[Row]:
 
 def batches(results: Results) -> list[Row]:
     """Judge R37: AgentSpec never below no drafting at any largest batch, n-grams and suffix trees somewhere."""
-    sizes = sorted({int(a.axes[BATCH]) for a in results.plan.arms})
+    sizes = sorted({int(str(option(results, a, BATCH))) for a in results.plan.arms})
     rows = []
     for regime in REGIMES:
         base: dict[str, object] = {"workload": "taubench", REGIME: regime}
@@ -163,7 +167,7 @@ def gpus(results: Results) -> list[Row]:
     for regime in REGIMES:
         for mode, budget in MODES.items():
             checks, told = [], []
-            for workload in dict.fromkeys(str(a.axes["workload"]) for a in results.plan.arms):
+            for workload in workloads_of(results):
                 got = {
                     gpu: speedup(
                         results, {"workload": workload, "gpu": gpu, REGIME: regime}, ("structured", budget)
