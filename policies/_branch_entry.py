@@ -9,7 +9,7 @@ from policies.branch_events import Choice, FillPlan
 from policies.views import BranchOutcome, BranchView, Candidate, FillOutcome, LoadView
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Entry:
     """One branch entry. `parent_fill` is -1 in canonical flow, where its results may be demanded.
 

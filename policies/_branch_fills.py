@@ -69,7 +69,7 @@ class Waiting:
     deadline_ns: int | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Fill:
     """One fill. Methods mutate. `pooled`: unselected, but its results stay valid for another taker."""
 

@@ -79,7 +79,7 @@ class ReuseIndex:
         self._uses: dict[ReuseName, int] = {}
         self._clock = 0
         self._recordings: dict[int, list[_Recording]] = {}
-        self._names: dict[tuple[int, int], Sequence[ReuseName]] = {}
+        self._names: dict[int, dict[int, Sequence[ReuseName]]] = {}
 
     def __len__(self) -> int:
         return len(self._records)
@@ -126,14 +126,14 @@ class ReuseIndex:
             results = tuple(zip(numbers, hit.record.values, strict=True))
             self._feed(view.workflow, results, hit.record.reads, hit.record.source)
         elif hit is None:
-            self._names[view.workflow, view.stage] = names
+            self._names.setdefault(view.workflow, {})[view.stage] = names
         return hit
 
     def finished(self, view: StageView, value: int, source: Provenance, reads: Reads) -> None:
         """A stage has its result in canonical flow, executed or promoted, having read these versions."""
         if not self.active or not view.reusable:
             return
-        names = self._names.pop((view.workflow, view.stage), None)
+        names = self._names.get(view.workflow, {}).pop(view.stage, None)
         for name in self.names(view) if names is None else names:
             if name.stages == 1:
                 self._store(name, Record((value,), reads, source))
@@ -150,6 +150,7 @@ class ReuseIndex:
     def close(self, workflow: int) -> None:
         """Nothing more of the workflow will come: its unfinished recordings are dropped."""
         self._recordings.pop(workflow, None)
+        self._names.pop(workflow, None)
 
     def stamped(self, reads: Reads) -> Reads:
         """Return the versions that a result carries: those it read. (With the guard off: those of now.)"""
