@@ -62,6 +62,7 @@ class Controller:
     ) -> None:
         self.config = (config or BranchingConfig()).styled(gate)
         self.guards = guards or Guards()
+        self.gate, self.candidate = gate, candidate
         self.index = ReuseIndex(reuse, host, self.guards)
         self.book = Book(gate, candidate, self.index, host, self.config)
         self.entries, self.fills, self.ledger = self.book.entries, self.book.fills, self.book.ledger
