@@ -7,7 +7,7 @@ filled again only after the event recorded behind its last copy has passed (pape
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -17,7 +17,11 @@ from traces.errors import InputError
 
 
 class Event(Protocol):
-    """A point in a stream."""
+    """A point in a stream, passed while it was never recorded."""
+
+    def record(self) -> None:
+        """Move the point behind all that is enqueued on the launch stream so far."""
+        ...
 
     def synchronize(self) -> None:
         """Wait until the stream has passed the point."""
@@ -35,9 +39,23 @@ class Copies(Protocol):
         """Return int32[n] on the host, pinned where copies need it."""
         ...
 
-    def enqueue(self, source: torch.Tensor, target: torch.Tensor) -> Event | None:
-        """Enqueue one copy on the launch stream; return the event behind it, None where the copy is done."""
+    def event(self) -> Event:
+        """Return an event that was never recorded."""
         ...
+
+    def enqueue(self, source: torch.Tensor, target: torch.Tensor) -> None:
+        """Enqueue one copy on the launch stream."""
+        ...
+
+
+class _Done:
+    """The event of a CPU: whatever was enqueued is done."""
+
+    def record(self) -> None:
+        """Do nothing."""
+
+    def synchronize(self) -> None:
+        """Do nothing."""
 
 
 class HostCopies:
@@ -51,10 +69,13 @@ class HostCopies:
         """Return int32[n] of zeros."""
         return torch.zeros(n, dtype=torch.int32)
 
-    def enqueue(self, source: torch.Tensor, target: torch.Tensor) -> Event | None:
+    def event(self) -> Event:
+        """Return an event that is always passed."""
+        return _Done()
+
+    def enqueue(self, source: torch.Tensor, target: torch.Tensor) -> None:
         """Copy at once. Mutates `target`."""
         target.copy_(source)
-        return None
 
 
 class CudaCopies:
@@ -71,14 +92,14 @@ class CudaCopies:
         """Return int32[n] in pinned memory: a copy from pageable memory would wait for the stream."""
         return torch.zeros(n, dtype=torch.int32, pin_memory=True)
 
-    def enqueue(self, source: torch.Tensor, target: torch.Tensor) -> Event | None:
-        """Enqueue the copy and an event behind it. Mutates `target` when the stream comes to it."""
+    def event(self) -> Event:
+        """Return a CUDA event; it keeps no time, which would cost."""
+        make: Callable[[], Event] = torch.cuda.Event
+        return make()
+
+    def enqueue(self, source: torch.Tensor, target: torch.Tensor) -> None:
+        """Enqueue the copy. Mutates `target` when the stream comes to it."""
         target.copy_(source, non_blocking=True)
-        make: Callable[[], Any] = torch.cuda.Event
-        event = make()
-        event.record()
-        waits: Event = event
-        return waits
 
 
 def copies_for(device: str) -> Copies:
@@ -94,7 +115,7 @@ class StagingRing:
             raise InputError(f"staging ring: depth {depth}; allowed: 1 or more")
         self._copies = copies
         self._slots = [copies.host_words(words) for _ in range(depth)]
-        self._events: list[Event | None] = [None] * depth
+        self._events = [copies.event() for _ in range(depth)]
         self._next = 0
 
     def write(self, words: NDArray[np.int32], target: torch.Tensor) -> int:
@@ -105,9 +126,9 @@ class StagingRing:
         """
         i, n = self._next, len(words)
         self._next = (i + 1) % len(self._slots)
-        if (event := self._events[i]) is not None:
-            event.synchronize()
+        self._events[i].synchronize()
         staged = self._slots[i][:n]
         staged.numpy()[:] = words
-        self._events[i] = self._copies.enqueue(staged, target[:n])
+        self._copies.enqueue(staged, target[:n])
+        self._events[i].record()
         return 4 * n

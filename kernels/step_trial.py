@@ -14,7 +14,7 @@ from kernels.plan import Plan
 from kernels.reference import reference_step
 from kernels.shapes import Bounds
 from kernels.step import DecodeStep
-from kernels.trial import TOLERANCE, bits, difference, held_slots, poison
+from kernels.trial import TOLERANCE, bits, difference, held_slots, new_slots, poison
 from kernels.weights import KvCache
 from traces import draws
 
@@ -53,8 +53,12 @@ class StepVerdict:
     touched: tuple[str, ...]
 
     def passes(self, config: StepConfig) -> bool:
-        """Say whether the step is right: roundings of layers add like independent errors, hence the root."""
-        tolerance = 2 * TOLERANCE[config.dtype] * math.sqrt(max(config.shape.layers / 2, 1))
+        """Say whether the step is right. Roundings of layers add like independent errors, hence the root.
+
+        Measured with bfloat16 on narrow models: 0.5 to 1.1 % of the largest state after 2 layers (six seeds), 0.9 %
+        after 12, 1.8 % after 36 (one each); the tolerance is 1.7, 4.2 and 7.2 %.
+        """
+        tolerance = TOLERANCE[config.dtype] * math.sqrt(max(config.shape.layers, 2))
         return not self.touched and max(self.error, self.kv_error, self.regret) <= tolerance
 
 
@@ -111,13 +115,16 @@ def try_step(step: DecodeStep, plan: Plan, seed: int, captured: Bounds | None = 
         if not torch.equal(bits(past), bits(poison(past.clone()))):
             touched.append(name)
     kv_error = 0.0
+    others = torch.ones(config.slots, dtype=torch.bool)
+    _, contexts, tables = inputs.tensors()
+    others[new_slots(config, plan, contexts, tables)] = False
+    others = others.to(step.device)
     for got, wanted, old in (
         (step.cache.keys, reference.keys, before.keys),
         (step.cache.values, reference.values, before.values),
     ):
         kv_error = max(kv_error, difference(got, wanted))
-        kept = bits(wanted.to(old.dtype)) == bits(old)
-        if not torch.equal(bits(got)[kept], bits(old)[kept]) and "cache" not in touched:
+        if not torch.equal(bits(got[:, others]), bits(old[:, others])) and "cache" not in touched:
             touched.append("cache")
     regret = float(((best - chosen) / best.abs().max()).max()) if plan.rows else 0.0
     return StepVerdict(difference(states, want.states), kv_error, regret, tuple(touched))

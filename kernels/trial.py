@@ -71,6 +71,14 @@ def held_slots(config: StepConfig, plan: Plan, contexts: torch.Tensor, tables: t
     return torch.cat(slots)
 
 
+def new_slots(config: StepConfig, plan: Plan, contexts: torch.Tensor, tables: torch.Tensor) -> torch.Tensor:
+    """Return int64[rows]: the slots the new tokens' keys and values go to."""
+    sequence, place = places(plan)
+    position = contexts.long()[sequence] + place
+    block = tables.long()[sequence, position // config.page]
+    return plan.slot_base + block * config.page + position % config.page
+
+
 def random_tensors(op: Op, config: StepConfig, plan: Plan, seed: int) -> dict[str, torch.Tensor]:
     """Return the op's tensors on the CPU: inputs at random, outputs and all that is inactive poisoned."""
     table = op.table(config)
