@@ -11,7 +11,7 @@ import pytest
 
 from experiments.__main__ import main
 from experiments.cards import render
-from experiments.cards.pbkv import course, forecasts, micro, sweeps, tables
+from experiments.cards.pbkv import controls, course, engine, forecasts, micro, sweeps, tables
 from experiments.cards.pbkv.family import NEEDS
 from experiments.cards.pbkv.studies import STUDIES
 from experiments.cards.pbkv.theorem import check
@@ -140,7 +140,89 @@ def test_every_study_composes_in_full_and_quick(name: str) -> None:
 def test_every_target_has_a_judge_and_every_study_is_needed() -> None:
     judged_elsewhere = {"R55", "R56", "R57", "R61", "R62"}
     assert set(NEEDS) | judged_elsewhere == set(targets("pbkv"))
-    assert {s for names in NEEDS.values() for s in names} | {"access"} == set(STUDIES)
+    assert {s for names in NEEDS.values() for s in names} == set(STUDIES)
+
+
+def points(
+    hits: dict[float, float], slope: float = 2.0, base: float = 40.0
+) -> dict[float, tuple[float, float]]:
+    return {size: (hit, slope * (100 - hit) + base) for size, hit in hits.items()}
+
+
+def test_the_engine_alone_is_affine_where_latency_follows_misses() -> None:
+    line = {"lru": points({0.75: 30, 1.0: 40, 2.0: 60}), "lae": points({1.0: 50}), "he": points({1.0: 55})}
+    assert engine._alone({"R46": line}).verdict == REPRODUCED
+    bent = line | {"lru": {0.75: (30.0, 180.0), 1.0: (40.0, 60.0), 2.0: (60.0, 58.0)}}
+    assert engine._alone({"R46": bent}).verdict == SHAPE
+    flat = line | {"lru": points({0.75: 40, 1.0: 40, 2.0: 40})}
+    assert engine._alone({"R46": flat}).verdict == NOT
+
+
+def test_what_was_fitted_is_not_counted_as_predicted() -> None:
+    cells = {}
+    for id in ("R46", "R47"):
+        values = target(id).values
+        cells[id] = {n: {1.0: (values[n]["hit_pct"], values[n]["latency_s"] / 2)} for n in engine.NAMES}
+    row = engine.blind(cells)
+    assert row.verdict == REPRODUCED
+    assert "times 2.00" in row.ours
+    texts = [c.text for c in row.checks]
+    assert not any(t.startswith(("R46 hit of lru", "R46 latency of lru", "R46 hit of he")) for t in texts)
+    assert sum(c.of == "value" for c in row.checks) == 3 + 6
+    cells["R47"]["lru"][1.0] = (90.0, 1.0)
+    assert engine.blind(cells).verdict == NOT
+
+
+class Arms:
+    """Results by arm: hit rates around a mean, alike in all arms."""
+
+    def __init__(self, family: str, means: dict[str, float]) -> None:
+        self.plan = type(
+            "P", (), {"arms": [Arm(w, {}, (), {family: w, "prefetchers": "none"}) for w in means]}
+        )
+        self.means = means
+
+    def metric(self, arm: Arm, name: str) -> dict[int, float]:
+        return {s: self.means[arm.label] + (-1) ** s * 0.1 * (1 + self.means[arm.label] % 1) for s in SEEDS}
+
+
+@pytest.mark.parametrize(("shuffled", "verdict"), [(52.0, SHAPE), (50.0, SHAPE), (57.0, NOT)])
+def test_a_gain_that_survives_shuffling_fails_the_control(shuffled: float, verdict: str) -> None:
+    arms = {
+        "uniform": 52.0,
+        "markov(online=false)": 59.0,
+        "shuffled": shuffled,
+        "shuffled(agents=true)": 49.5,
+    }
+    assert controls.shuffled(Arms("predictors", arms)).verdict == verdict  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("conservative", "verdict"), [(50.4, SHAPE), (49.5, SHAPE), (47.0, NOT)])
+def test_prefetching_is_no_worse_when_the_loss_stays_below_the_margin(
+    conservative: float, verdict: str
+) -> None:
+    class Noise(Arms):
+        def __init__(self) -> None:
+            self.plan = type("P", (), {"arms": [
+                Arm(p, {}, (), {"prefetchers": p, "predictors": "noise(level=0.2)"}) for p in ("none", "conservative")
+            ]})  # fmt: skip
+            self.means = {"none": 50.0, "conservative": conservative}
+
+    assert controls.inferiority(Noise()).verdict == verdict  # type: ignore[arg-type]
+
+
+def test_with_room_for_all_logs_that_differ_fail_the_control(tmp_path: Path) -> None:
+    class Ample(Arms):
+        def runs(self, arm: Arm) -> dict[int, Path]:
+            return {0: tmp_path / arm.label}
+
+    for name in ("lru", "lookahead"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "steps.parquet").write_bytes(b"the same")
+    results = Ample("evictors", {"lru": 50.0, "lookahead": 50.0})
+    assert controls.ample(results).verdict == SHAPE  # type: ignore[arg-type]
+    (tmp_path / "lru" / "steps.parquet").write_bytes(b"another")
+    assert controls.ample(results).verdict == NOT  # type: ignore[arg-type]
 
 
 def test_the_theorem_holds_on_random_instances_and_bounds_something() -> None:

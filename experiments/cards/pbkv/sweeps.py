@@ -173,7 +173,7 @@ def rho(results: Results) -> Row:
 def noise(results: Results) -> Row:
     """Judge R60, and conservative prefetching against none as non-inferiority (protocol P-5)."""
     wanted = target("R60").values
-    curves = {name: _by_level(results, name) for name in ("none", "conservative", "aggressive")}
+    curves = {name: by_level(results, name) for name in ("none", "conservative", "aggressive")}
     none, conservative, aggressive = curves["none"], curves["conservative"], curves["aggressive"]
     checks = []
     for level in wanted["aggressive_ahead_at"]:
@@ -198,7 +198,8 @@ def noise(results: Results) -> Row:
     return judged("R60", ours, "U over agents, P(END) kept; Markov of order 3; rho 0.2", checks)
 
 
-def _by_level(results: Results, prefetcher: str) -> Curve:
+def by_level(results: Results, prefetcher: str) -> Curve:
+    """Return hit rates by noise level and seed of one prefetcher's arms."""
     out: Curve = {}
     for arm in results.plan.arms:
         if arm.policies["prefetchers"] == prefetcher:
