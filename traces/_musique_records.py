@@ -72,7 +72,7 @@ class Question:
     @property
     def shape(self) -> str:
         """What the id says of how the hops hang together: 2hop, 3hop1, ..."""
-        return self.name.split("__", 1)[0]
+        return self.name.rpartition("/")[2].split("__", 1)[0]
 
     @property
     def readable(self) -> bool:

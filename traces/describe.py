@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from traces.describe_branches import describe_branches
 from traces.reuse import Reuse, prefix_reuse
 from traces.schema import StageKind, Workload
 
@@ -22,7 +23,8 @@ def describe(workload: Workload, engine_block_tokens: int = ENGINE_BLOCK_TOKENS)
     engine_block_tokens: block size against which a shared prefix is called short.
     """
     w = workload
-    llm = w.stage_kind == StageKind.LLM
+    recorded = w.canonical()
+    llm = (w.stage_kind == StageKind.LLM) & recorded
     reuse = prefix_reuse(w)
     requests_per_workflow = np.bincount(w.stage_workflow[llm], minlength=w.n_workflows)
     duplicates = near_duplicates(w)
@@ -30,16 +32,19 @@ def describe(workload: Workload, engine_block_tokens: int = ENGINE_BLOCK_TOKENS)
         "name": w.name,
         "digest": w.digest(),
         "workflows": w.n_workflows,
-        "stages": {name: int(np.count_nonzero(w.stage_kind == kind)) for kind, name in _KINDS.items()},
+        "stages": {
+            name: int(np.count_nonzero((w.stage_kind == kind) & recorded)) for kind, name in _KINDS.items()
+        },
         "requests": w.n_requests,
         "requests_per_agent": _agents(w, llm),
         "prompt_tokens": spread(w.prompt_tokens[llm]),
         "output_tokens": spread(w.output_tokens[llm]),
-        "tool_ms": spread(w.stage_duration_ns[w.stage_kind == StageKind.TOOL] / 1e6),
-        "wait_ms": spread(w.stage_duration_ns[w.stage_kind == StageKind.WAIT] / 1e6),
+        "tool_ms": spread(w.stage_duration_ns[(w.stage_kind == StageKind.TOOL) & recorded] / 1e6),
+        "wait_ms": spread(w.stage_duration_ns[(w.stage_kind == StageKind.WAIT) & recorded] / 1e6),
         "requests_per_workflow": spread(requests_per_workflow),
         "arrivals": _arrivals(w),
         "prefix_reuse": _reuse(w, reuse),
+        "branches": describe_branches(w),
         "output_ids": w.output_ids is not None,
         "near_duplicates": duplicates,
         "provenance": w.provenance,
@@ -59,7 +64,7 @@ def spread(values: NDArray[Any]) -> dict[str, float] | None:
 
 def near_duplicates(workload: Workload) -> dict[str, int]:
     """Count workflows of two requests or more whose (prompt, output) token sequence recurs in another."""
-    llm = np.flatnonzero(workload.stage_kind == StageKind.LLM)
+    llm = np.flatnonzero((workload.stage_kind == StageKind.LLM) & workload.canonical())
     sizes = np.stack([workload.prompt_tokens[llm], workload.output_tokens[llm]], axis=1)
     bounds = np.searchsorted(workload.stage_workflow[llm], np.arange(workload.n_workflows + 1))
     many = np.flatnonzero(np.diff(bounds) >= 2)
@@ -70,7 +75,7 @@ def near_duplicates(workload: Workload) -> dict[str, int]:
 
 def _agents(w: Workload, llm: NDArray[np.bool_]) -> dict[str, int]:
     counts = np.bincount(w.stage_agent[llm & (w.stage_agent >= 0)], minlength=len(w.agents))
-    return {name: int(n) for name, n in zip(w.agents, counts, strict=True)}
+    return {name: int(n) for name, n in zip(w.agents, counts, strict=True) if n or w.branches is None}
 
 
 def _arrivals(w: Workload) -> dict[str, float] | None:

@@ -25,6 +25,8 @@ def render(described: dict[str, Any]) -> str:
     out.append(f"output token ids: {'yes' if d['output_ids'] else 'no'}")
     if d["requests_per_agent"]:
         out.append("requests per agent: " + _counts(d["requests_per_agent"]))
+    if d["branches"] is not None:
+        out += ["", *_branches(d["branches"])]
     out += ["", *_provenance(d["provenance"])]
     out += [f"warning: {w}" for w in d["warnings"]]
     return "\n".join(out)
@@ -63,6 +65,32 @@ def _reuse(reuse: dict[str, Any]) -> list[str]:
         f"{100 * reuse['infinite_cache_token_hit_rate']:.1f} % of tokens",
         f"identity: {reuse['requests_with_identity']:,} requests, {reuse['segments']:,} prefix segments",
     ]
+
+
+def _branches(b: dict[str, Any]) -> list[str]:
+    window = b["overlap"]
+    again = b["repeated_inputs"]
+    out = [
+        f"branches: {b['branches']:,}, of which {b['branches_with_a_taken_path']:,} start something, "
+        f"{b['open_space']:,} in an open vocabulary, {b['several_valid']:,} with several valid outcomes; "
+        f"{b['options_offered_mean']:.2f} candidates each; not taken: {b['not_taken']['llm']:,} llm, "
+        f"{b['not_taken']['tool']:,} tool stages",
+        f"early execution, idle engine, nominal costs: overlap share {100 * window['window']:.1f} % "
+        f"({100 * window['bound']:.1f} % when each path starts with its window), downstream work "
+        f"{100 * window['downstream']:.1f} % of {window['wall_ms']:,.0f} ms a workflow",
+        f"repeated inputs: {100 * again['stages']:.1f} % of stages, {100 * again['time']:.1f} % of time; "
+        + ", ".join(f"{name} {100 * s['stages']:.1f} %" for name, s in again["by_agent"].items()),
+    ]
+    for kind, found in b["drafters"].items():
+        for what in ("choice", "choice and arguments"):
+            out.append(f"coverage of {kind}, {what}: " + _shares(found[what]))
+    if b["most_frequent_outcome"]:
+        out.append("coverage of the most frequent outcomes: " + _shares(b["most_frequent_outcome"]))
+    return out
+
+
+def _shares(by_rank: dict[str, float]) -> str:
+    return ", ".join(f"{100 * share:.1f} % @{k}" for k, share in by_rank.items())
 
 
 def _provenance(provenance: dict[str, Any]) -> list[str]:

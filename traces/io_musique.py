@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from traces import _react_flow, _subagent_flow
+from traces._musique_mix import CLASSES, mixed, parts
 from traces._musique_records import SUFFIXES, Hop, Question, questions
 from traces._records import head_of, wanted
 from traces.branch_flow import Flow
@@ -45,6 +46,7 @@ def read(
     *,
     flow: str = "react",
     passages: str = "any",
+    mix: bool = False,
     most_options: int = 8,
     clock: str | None = None,
     seed: int = 0,
@@ -54,19 +56,24 @@ def read(
     """Return the workload of a MuSiQue file or folder; one workflow a question.
 
     flow: react or subagent. passages: which questions, `any`, those of which every paragraph that a later hop needs
-    is there (`read`), or those that come with their own paragraphs (`own`). most_options: names that a decision has
-    options for, beside the chosen ones. clock: a name or a file `*.json` (default: the flow's). seed: of what the clock
-    draws. only: import the questions whose id is in this text file or `.workload`. Raises InputError.
+    is there (`read`), or those that come with their own paragraphs (`own`). mix: requests that repeat others in
+    whole, in part or not at all, made of these questions (`traces/_musique_mix.py`; subagent only). most_options:
+    names that a decision has options for, beside the chosen ones. clock: a name or a file `*.json` (default: the
+    flow's). seed: of what the clock draws. only: import the questions whose id is in this text file or `.workload`.
+    Raises InputError.
     """
     for name, value, allowed in (("flow", flow, FLOWS), ("passages", passages, PASSAGES)):
         if value not in allowed:
             raise InputError(nearest(value, allowed, what=f"option {name}"))
+    if mix and flow != "subagent":
+        raise InputError("mix=true: has a say with flow=subagent only")
     if most_options < 1 or block_tokens < 1:
         raise InputError("most_options and block_tokens must be at least 1")
     module = _react_flow if flow == "react" else _subagent_flow
     times = load(flow if clock is None else clock).require(*module.QUANTITIES)
     skipped: Counter[str] = Counter()
-    names = wanted(only)
+    given = wanted(only)
+    names = None if given is None else {part for name in given for part in parts(name)}
     everything = questions(path, skipped)
     found = []
     for question in everything:
@@ -78,6 +85,8 @@ def read(
             found.append(question)
     if not found:
         raise InputError(f"{path}: no question asked for in it")
+    if mix:
+        found = mixed(found)
     builder = WorkloadBuilder(flow, block_tokens)
     branches = builder.with_branches(module.DRAFTERS)
     tokens = module.passage_tokens(everything)
@@ -100,7 +109,8 @@ def read(
             },
             "from_the_data": "hops, entities, articles, sizes of questions and paragraphs (4.44 bytes a token), names"
             " in questions and paragraphs and their ranks",
-            "assumed": _assumed(flow, most_options),
+            "assumed": _assumed(flow, most_options)
+            | ({"mix": "roles, what is lent and the order by hashes of ids"} if mix else {}),
             "seed": seed,
             **times.said(),
             "not_imported": dict(sorted(skipped.items())),
@@ -125,6 +135,9 @@ def _counts(found: list[Question], flow: str) -> dict[str, Any]:
         "questions_with_their_own_paragraphs": sum(bool(q.retrieved) for q in found),
         "questions_whose_needed_paragraphs_are_there": sum(q.readable for q in found),
     }
+    classes = Counter(q.name.partition("/")[0] for q in found if "/" in q.name)
+    if classes:
+        said["requests_by_class"] = {name: classes[name] for name in CLASSES}
     if flow == "subagent":
         return said
     ranks = [

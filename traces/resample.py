@@ -49,7 +49,7 @@ def resample(workload: Workload, workflows: int, seed: int) -> Workload:
         workload.workflow_names[w] + (f"#{r}" if r else "")
         for w, r in zip(pick.tolist(), turn.tolist(), strict=True)
     )
-    taken = _take(workload, pick, owner, names)
+    taken = take(workload, pick, owner, names)
     if taken.output_ids is not None and taken.output_ptr is not None and rounds > 1:
         stages = np.bincount(workload.stage_workflow, minlength=n)[pick]
         turns = np.repeat(np.repeat(turn, stages), np.diff(taken.output_ptr))
@@ -91,7 +91,7 @@ def subset(workload: Workload, indices: Sequence[int]) -> Workload:
     owner = segment_owner(workload)
     # A segment is kept in one piece when a chosen workflow runs through it: private ones by their owner.
     used = _runs_through(workload, chosen[workload.stage_workflow])
-    taken = _take(workload, pick, owner, tuple(workload.workflow_names[i] for i in pick.tolist()), used)
+    taken = take(workload, pick, owner, tuple(workload.workflow_names[i] for i in pick.tolist()), used)
     arrival = workload.workflow_arrival_ns
     provenance = {**workload.provenance, "subset": {"from_digest": workload.digest(), "workflows": len(pick)}}
     return replace(
@@ -128,7 +128,7 @@ def _runs_through(workload: Workload, stages: NDArray[np.bool_]) -> NDArray[np.b
     return np.array(flags[:-1], dtype=bool)
 
 
-def _take(
+def take(
     workload: Workload,
     pick: Int64,
     owner: Int32,

@@ -55,8 +55,8 @@ def prefix_reuse(workload: Workload) -> Reuse:
 
 
 def _replay_order(workload: Workload) -> Int64:
-    """Return LLM stages, workflows by arrival (file order where there is none), stages in their order."""
-    stages = np.flatnonzero(workload.stage_kind == StageKind.LLM)
+    """Return LLM stages of the recorded run, workflows by arrival (file order where there is none)."""
+    stages = np.flatnonzero((workload.stage_kind == StageKind.LLM) & workload.canonical())
     if workload.workflow_arrival_ns is None:
         return stages
     arrival = workload.workflow_arrival_ns[workload.stage_workflow[stages]]

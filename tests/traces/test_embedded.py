@@ -16,13 +16,15 @@ from traces.schema import StageKind, Workload
 from traces.workloads.__main__ import embed, main
 
 NAMES = (
-    "autocoderover", "dynbranch_hci", "dynbranch_hci_menu", "dynbranch_react", "dynbranch_routing",
-    "dynbranch_subagent", "hover", "lmcache", "magagent", "miniswe", "mtbench", "pbkv_finance",
-    "pbkv_finance_shared", "pbkv_finance_train", "pbkv_hover", "pbkv_hover_shared", "pbkv_hover_train", "pbkv_swe",
-    "pbkv_swe_shared", "pbkv_swe_train", "reflexion", "taubench", "weka",
+    "autocoderover", "dynbranch_hci", "dynbranch_hci_menu", "dynbranch_mix", "dynbranch_react",
+    "dynbranch_routing", "dynbranch_routing_handler", "dynbranch_subagent", "hover", "lmcache", "magagent",
+    "miniswe", "mtbench", "pbkv_finance", "pbkv_finance_shared", "pbkv_finance_train", "pbkv_hover",
+    "pbkv_hover_shared", "pbkv_hover_train", "pbkv_swe", "pbkv_swe_shared", "pbkv_swe_train", "reflexion",
+    "taubench", "weka",
 )  # fmt: skip
 CLAIM = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 TRAJECTORY = r"cost_2_[123]/[a-z-]+__[a-z-]+-\d+"
+CALLS = r"live_multiple(_\d+|-\d+)+|multi_turn_base_\d+"
 HOPS = r"[234]hop[123]?__\d+(_\d+)+"
 OFFER = r"\d+_\d{5}:\d+"
 QUESTION = r"financebench_id_\d{5}"
@@ -43,7 +45,9 @@ SOURCE_ID = {
     "dynbranch_hci_menu": OFFER,
     "dynbranch_react": HOPS,
     "dynbranch_subagent": HOPS,
-    "dynbranch_routing": r"live_multiple(_\d+|-\d+)+|multi_turn_base_\d+",
+    "dynbranch_mix": rf"(base|exact|fresh)/{HOPS}|partial/{HOPS}\+{HOPS}",
+    "dynbranch_routing": CALLS,
+    "dynbranch_routing_handler": CALLS,
 }
 
 
@@ -81,7 +85,7 @@ def test_names_are_ids_of_the_source_and_nothing_else_is_text(name: str) -> None
 
 
 def test_all_files_together_stay_small() -> None:
-    assert sum(p.stat().st_size for p in workloads.DATA.iterdir()) < 3_500_000
+    assert sum(p.stat().st_size for p in workloads.DATA.iterdir()) < 4_000_000
 
 
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:

@@ -243,3 +243,53 @@ def test_recurrence_grows_with_what_is_seen_and_ends_at_the_repeats_there_are() 
     assert shares[200] == round((400 - 240) / 400, 4)  # whatever the order: all mentions but first ones
     assert seen_before([[7, 7]]) == {1: 0.5}
     assert seen_before([[1], [2]]) == {2: 0.0}
+
+
+def many(n: int) -> list[dict[str, Any]]:
+    """Questions about a hall and its builder each, no two of which share an article."""
+    out = []
+    for i in range(n):
+        titles = ["Port Ool", "Zed Hall", "Ann Lee"]
+        made = question(f"2hop__{i}_{i}", f"Where was whoever built hall {i} born?", BUILDER, titles)
+        for paragraph in made["paragraphs"]:
+            paragraph["title"] += f" no {i}"
+        out.append(made)
+    return out
+
+
+def test_a_mix_repeats_in_whole_in_part_and_not_at_all(tmp_path: Path) -> None:
+    w = io_musique.read(write(tmp_path, *many(40)), flow="subagent", mix=True)
+    b = branches(w)
+    classes = [n.split("/")[0] for n in w.workflow_names]
+    counts = w.provenance["records"]["requests_by_class"]
+    assert counts == {c: classes.count(c) for c in ("base", "exact", "partial", "fresh")}
+    assert min(counts.values()) >= 5
+    bases = classes.count("base")
+    assert set(classes[:bases]) == {"base"}  # what is repeated comes first
+    assert len(set(classes[bases : bases + 6])) > 1  # the rest is mixed
+    rows = {
+        n: b.stage_content[(w.stage_workflow == i) & w.canonical()].tolist()
+        for i, n in enumerate(w.workflow_names)
+    }
+    topics = {n: set(r[1:-1]) for n, r in rows.items()}
+    for name, row in rows.items():
+        kind, _, ids = name.partition("/")
+        if kind == "exact":
+            assert row == rows[f"base/{ids}"]
+        if kind == "partial":
+            first, donor = ids.split("+")
+            assert len(topics[name] & topics[f"base/{first}"]) == 1
+            assert row[0] != rows[f"base/{first}"][0]
+            assert donor != first
+        if kind == "fresh":
+            assert not topics[name] & set().union(*(t for n, t in topics.items() if n != name))
+
+
+def test_a_mix_is_made_again_from_its_own_names(tmp_path: Path) -> None:
+    path = write(tmp_path, *many(40))
+    w = io_musique.read(path, flow="subagent", mix=True)
+    names = tmp_path / "names.txt"
+    names.write_text("\n".join(w.workflow_names))
+    assert io_musique.read(path, flow="subagent", mix=True, only=names).digest() == w.digest()
+    with pytest.raises(InputError, match="subagent only"):
+        io_musique.read(path, mix=True)
