@@ -31,7 +31,9 @@ def mixed(questions: Sequence[Question]) -> list[Question]:
         lent = next((h for h in reversed(donor.hops) if h.title.key not in own), None)
         if kept and lent is not None:
             key = identity("question", base.key, donor.key)
-            later.append(replace(base, name=f"partial/{base.name}+{donor.name}", key=key, hops=(*kept, lent)))
+            name = f"partial/{base.name}+{donor.name}"
+            hops = (*kept, replace(lent, waits_for=()))
+            later.append(replace(base, name=name, key=key, hops=hops, passages=(*base.passages[:-1], None)))
     used = {h.title.key for q in (*out, *later) for h in q.hops}
     for question in rest:
         topics = {h.title.key for h in question.hops}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -89,8 +90,11 @@ class _Raw:
     place: str = ""
 
 
-def questions(path: Path, skipped: Counter[str]) -> list[Question]:
-    """Return the questions of a file or folder, by id as first met. Counts in `skipped` what is none."""
+def questions(path: Path, names: Set[str] | None, skipped: Counter[str]) -> list[Question]:
+    """Return the questions of a file or folder, by id as first met; of `names` only, if given.
+
+    What is left out counts in `skipped`, and has no say in how names and titles are ranked.
+    """
     raw: dict[str, _Raw] = {}
     for file in source_files(path, SUFFIXES):
         for place, record in _records(file):
@@ -98,6 +102,9 @@ def questions(path: Path, skipped: Counter[str]) -> list[Question]:
                 skipped["record without decomposition"] += 1
                 continue
             made = _raw(record, place)
+            if names is not None and made.name not in names:
+                skipped["question not asked for"] += 1
+                continue
             if made.name not in raw or (made.paragraphs and not raw[made.name].paragraphs):
                 raw[made.name] = made
             else:
@@ -106,8 +113,7 @@ def questions(path: Path, skipped: Counter[str]) -> list[Question]:
     for r in raw.values():
         for p in r.paragraphs:
             texts.setdefault(_title(p, r.place), {})[get(p, "paragraph_text", str, Path(r.place))] = None
-    weights = TfIdf(terms(t) for of_title in texts.values() for t in of_title)
-    return [_question(r, texts, weights) for r in raw.values()]
+    return [_question(r, texts) for r in raw.values()]
 
 
 def _records(file: Path) -> list[tuple[str, Any]]:
@@ -133,8 +139,14 @@ def _title(paragraph: Any, place: str) -> str:
     return get(paragraph, "title", str, Path(place), "paragraphs.")
 
 
-def _question(raw: _Raw, texts: dict[str, dict[str, None]], weights: TfIdf) -> Question:
+def _question(raw: _Raw, texts: dict[str, dict[str, None]]) -> Question:
     place = Path(raw.place)
+    support = [
+        _support(raw, step, f"question_decomposition[{i}].", texts) for i, step in enumerate(raw.steps)
+    ]
+    # How rare a word is is learned from what the question comes with: its ranks depend on no other question.
+    known = [get(p, "paragraph_text", str, place, "paragraphs.") for p in raw.paragraphs]
+    weights = TfIdf(terms(t) for t in known or [text for _, text in support if text is not None])
     hops: list[Hop] = []
     answers: list[str] = []
     named: list[tuple[Name, ...] | None] = []
@@ -148,7 +160,7 @@ def _question(raw: _Raw, texts: dict[str, dict[str, None]], weights: TfIdf) -> Q
             raise InputError(f"{at(place, field=inside + 'question')}: refers to a hop that is not before it")
         resolved = _REFERENCE.sub(lambda m: answers[int(m.group(1)) - 1], text)
         entity = " ".join(answers[k] for k in waits) if waits else _subject(text)
-        title, passage = _support(raw, step, inside, texts)
+        title, passage = support[i]
         answers.append(get(step, "answer", str, place, inside))
         named.append(None if passage is None else _ranked(f"{title}. {passage}", asked, about, weights))
         hops.append(

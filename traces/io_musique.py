@@ -74,12 +74,9 @@ def read(
     skipped: Counter[str] = Counter()
     given = wanted(only)
     names = None if given is None else {part for name in given for part in parts(name)}
-    everything = questions(path, skipped)
     found = []
-    for question in everything:
-        if names is not None and question.name not in names:
-            skipped["question not asked for"] += 1
-        elif passages != "any" and not (question.readable if passages == "read" else question.retrieved):
+    for question in questions(path, names, skipped):
+        if passages != "any" and not (question.readable if passages == "read" else question.retrieved):
             skipped["question without the paragraphs"] += 1
         else:
             found.append(question)
@@ -89,7 +86,7 @@ def read(
         found = mixed(found)
     builder = WorkloadBuilder(flow, block_tokens)
     branches = builder.with_branches(module.DRAFTERS)
-    tokens = module.passage_tokens(everything)
+    tokens = module.passage_tokens(found)
     maker = (_react_flow.React if flow == "react" else _subagent_flow.SubAgents)(tokens, most_options)
     for question in found:
         builder.workflow(question.name)

@@ -293,3 +293,14 @@ def test_a_mix_is_made_again_from_its_own_names(tmp_path: Path) -> None:
     assert io_musique.read(path, flow="subagent", mix=True, only=names).digest() == w.digest()
     with pytest.raises(InputError, match="subagent only"):
         io_musique.read(path, mix=True)
+
+
+@pytest.mark.parametrize("flow", ["react", "subagent"])
+def test_a_question_has_the_same_workflow_whatever_stands_beside_it(tmp_path: Path, flow: str) -> None:
+    every = many(6)
+    whole = io_musique.read(write(tmp_path, *every), flow=flow)
+    alone = io_musique.read(write(tmp_path, every[3]), flow=flow)
+    mine = whole.stage_workflow == 3
+    for column in ("prompt_tokens", "output_tokens", "stage_duration_ns"):
+        assert getattr(whole, column)[mine].tolist() == getattr(alone, column).tolist()
+    assert branches(whole).stage_content[mine].tolist() == branches(alone).stage_content.tolist()
