@@ -17,9 +17,10 @@ from traces.workloads.__main__ import embed, main
 
 NAMES = (
     "autocoderover", "dynbranch_hci", "dynbranch_hci_menu", "dynbranch_mix", "dynbranch_react",
-    "dynbranch_routing", "dynbranch_routing_handler", "dynbranch_subagent", "hover", "lmcache", "mtbench",
-    "pbkv_finance", "pbkv_finance_shared", "pbkv_finance_train", "pbkv_hover", "pbkv_hover_shared",
-    "pbkv_hover_train", "pbkv_swe", "pbkv_swe_shared", "pbkv_swe_train", "reflexion", "taubench", "weka",
+    "dynbranch_routing", "dynbranch_routing_handler", "dynbranch_subagent", "hover", "lmcache", "magagent",
+    "miniswe", "mtbench", "pbkv_finance", "pbkv_finance_shared", "pbkv_finance_train", "pbkv_hover",
+    "pbkv_hover_shared", "pbkv_hover_train", "pbkv_swe", "pbkv_swe_shared", "pbkv_swe_train", "reflexion",
+    "sharegpt_like", "taubench", "weka",
 )  # fmt: skip
 CLAIM = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 TRAJECTORY = r"cost_2_[123]/[a-z-]+__[a-z-]+-\d+"
