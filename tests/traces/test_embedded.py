@@ -4,11 +4,13 @@ import json
 import re
 import time
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from traces import workloads
+from traces import formats, workloads
+from traces.__main__ import main as traces_main
 from traces.errors import InputError
 from traces.resample import GLOBAL, resample, segment_owner, subset
 from traces.reuse import prefix_reuse
@@ -22,6 +24,8 @@ NAMES = (
     "pbkv_hover_shared", "pbkv_hover_train", "pbkv_swe", "pbkv_swe_shared", "pbkv_swe_train", "reflexion",
     "sharegpt_like", "taubench", "weka",
 )  # fmt: skip
+GENERATED = ("sharegpt_like",)
+IMPORTED = tuple(n for n in NAMES if n not in GENERATED)
 CLAIM = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 TRAJECTORY = r"cost_2_[123]/[a-z-]+__[a-z-]+-\d+"
 CALLS = r"live_multiple(_\d+|-\d+)+|multi_turn_base_\d+"
@@ -60,7 +64,7 @@ def test_all_of_them_are_there() -> None:
     assert workloads.names() == NAMES
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", IMPORTED)
 def test_a_workload_is_sound_and_is_what_its_provenance_says(name: str) -> None:
     w, said = opened(name), workloads.provenance(name)
     assert w.errors() == []
@@ -75,13 +79,21 @@ def test_a_workload_is_sound_and_is_what_its_provenance_says(name: str) -> None:
         assert said[key] == w.provenance[key]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", IMPORTED)
 def test_names_are_ids_of_the_source_and_nothing_else_is_text(name: str) -> None:
     w = opened(name)
     pattern = SOURCE_ID[name.removesuffix("_train").removesuffix("_shared")]
     assert all(re.fullmatch(pattern, n) for n in w.workflow_names)
     assert all(re.fullmatch(r"[a-z]+(/(role-\d+|other|agent|react|chat))?", a) for a in w.agents)
     assert len(json.dumps(w.provenance)) < 4000
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_a_generated_workload_is_made_again_by_its_command(name: str, tmp_path: Path) -> None:
+    said = workloads.provenance(name)
+    generate, out, *options = said["command"].removeprefix("python -m traces ").split()
+    assert traces_main([generate, str(tmp_path / out), *options]) == 0
+    assert formats.load(tmp_path / out).digest() == opened(name).digest() == said["digest"]
 
 
 def test_all_files_together_stay_small() -> None:
