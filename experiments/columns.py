@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ class Column:
     change  percent: log-ratio over paired seeds, for times and rates; points: difference of two shares, in
             percentage points; plain: difference in the metric's own unit, for counts
     scale   multiplies the metric for display (100 for shares)
+    rare    left out of tables in which it says nothing for every arm: 0, no value, or (latency less waits) latency
     """
 
     key: str
@@ -26,6 +27,7 @@ class Column:
     better: Better
     change: Change
     scale: float = 1.0
+    rare: bool = False
 
     @property
     def change_unit(self) -> str:
@@ -99,6 +101,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("itl_ms_p99", "ITL p99", "ms", "lower", "percent"),
     Column("workflow_latency_s_mean", "workflow latency mean", "s", "lower", "percent"),
     Column("workflow_latency_s_p99", "workflow latency p99", "s", "lower", "percent"),
+    Column("workflow_work_s_mean", "latency less waits mean", "s", "lower", "percent", rare=True),
     Column("slo_goodput", "SLO goodput", "req/s", "higher", "percent"),
     Column("workflows_completed", "workflows completed", "", "higher", "plain"),
     Column("workflows_unfinished", "workflows unfinished", "", "lower", "plain"),
@@ -106,8 +109,32 @@ COLUMNS: tuple[Column, ...] = (
     Column("incomplete", "requests incomplete", "", "lower", "plain"),
     Column("rejected", "requests rejected", "", "lower", "plain"),
     Column("requests_never_issued", "requests never issued", "", "lower", "plain"),
+    Column("branches_opened", "branches drafted for", "", "lower", "plain", rare=True),
+    Column("drafting_s", "drafting", "s", "lower", "plain", rare=True),
+    Column("fills", "fills", "", "lower", "plain", rare=True),
+    Column("promoted_stages", "stages promoted", "", "higher", "plain", rare=True),
+    Column("reused_stages", "stages reused", "", "higher", "plain", rare=True),
+    Column("fill_gpu_s", "fill residence", "s", "lower", "plain", rare=True),
+    Column("fill_step_s", "fill share of steps", "s", "lower", "plain", rare=True),
+    Column("fill_discarded_share", "fill time discarded", "%", "lower", "points", 100.0, rare=True),
+    Column("fill_unselected_share", "fill time unselected", "%", "lower", "points", 100.0, rare=True),
 )
 HEADLINE = "workflow_latency_s_mean"
+
+
+def shown(arms: Sequence[Mapping[str, Any]], window: str = "full") -> list[Column]:
+    """Return the columns that a table of these arms (of the summary) shows."""
+
+    def means(key: str) -> list[float]:
+        found = [arm["windows"][window]["metrics"].get(key) for arm in arms]
+        return [0.0 if metric is None else metric["mean"] for metric in found]
+
+    def happens(column: Column) -> bool:
+        if column.key == "workflow_work_s_mean":
+            return means(column.key) != means(HEADLINE)
+        return any(means(column.key))
+
+    return [c for c in COLUMNS if not c.rare or happens(c)]
 
 
 def by_key(key: str) -> Column:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from experiments.columns import COLUMNS, Column
+from experiments.columns import Column, shown
 from experiments.headline import ALPHA
 from experiments.report_html import Html, join, table, tag, text
 
@@ -15,7 +15,7 @@ Group = Mapping[str, Any]
 def results(group: Group, colors: Mapping[str, int], window: str = "full") -> Html:
     """Return the table of one point of the axes; colors: arm name -> its place in the palette."""
     head = [Html(""), *[_head(a, colors) for a in group["arms"]]]
-    rows = [[_label(c), *[_cell(c, a, window) for a in group["arms"]]] for c in COLUMNS]
+    rows = [[_label(c), *[_cell(c, a, window) for a in group["arms"]]] for c in shown(group["arms"], window)]
     return table(head, rows, class_="results")
 
 
@@ -28,7 +28,7 @@ def per_seed(group: Group, window: str = "full") -> Html:
             text(a["name"]),
             *_seed_cells(c, a, seeds, window),
         ]
-        for c in COLUMNS
+        for c in shown(group["arms"], window)
         for a in group["arms"]
     ]
     return table([text("metric"), text("arm"), *[text(f"seed {s}") for s in seeds], text("pooled")], rows)

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from experiments import typed
+from policies.branching import BranchingConfig
 from sim.config import (
     AcceptConfig,
+    DrafterDeviceConfig,
     EngineConfig,
     FaultConfig,
     HostTierConfig,
@@ -115,6 +117,8 @@ class Settings:
     accept: AcceptConfig = field(default_factory=AcceptConfig)
     verify: VerifyConfig = field(default_factory=VerifyConfig)
     fault: FaultConfig = field(default_factory=FaultConfig)
+    branching: BranchingConfig = field(default_factory=BranchingConfig)
+    drafter_device: DrafterDeviceConfig = field(default_factory=DrafterDeviceConfig)
     slo: SloConfig = field(default_factory=SloConfig)
     step_law: StepLawConfig = field(default_factory=StepLawConfig)
     executor: ExecutorConfig = field(default_factory=ExecutorConfig)
@@ -144,6 +148,8 @@ class Settings:
             accept=self.accept,
             verify=self.verify,
             fault=self.fault,
+            branching=self.branching,
+            drafter_device=self.drafter_device,
             replicas=self.replicas,
             seed=seed,
         )

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
-from experiments.columns import COLUMNS, Column
+from experiments.columns import Column, shown
 from experiments.headline import axes_text
 
 Arm = Mapping[str, Any]
@@ -45,12 +45,13 @@ def format_table(summary: Mapping[str, Any], width: int = 120) -> str:
 
 def _blocks(arms: Sequence[Arm], width: int) -> list[str]:
     """Split the arms over blocks that fit the width; a block has at least one arm."""
-    labels = ["", *[f"{c.label}{f' ({c.unit})' if c.unit else ''}" for c in COLUMNS]]
+    columns = shown(arms)
+    labels = ["", *[f"{c.label}{f' ({c.unit})' if c.unit else ''}" for c in columns]]
     room = width - max(map(len, labels))
     blocks: list[list[list[str]]] = [[]]
     used = 0
     for arm in arms:
-        cells = [_title(arm), *[_cell(c, arm) for c in COLUMNS]]
+        cells = [_title(arm), *[_cell(c, arm) for c in columns]]
         size = max(map(len, cells)) + len(_GAP)
         if blocks[-1] and used + size > room:
             blocks.append([])

@@ -80,6 +80,7 @@ class Flow:
         self._begun: set[int] = set()
         self._open_requests: dict[int, int] = {}
         self._rejected: dict[int, int] = {}
+        self._waited_ps: dict[int, int] = {}
         self.completed = 0
         self.done = 0
         self.ended = env.event()
@@ -246,6 +247,8 @@ class Flow:
         if workflow in self._failed:
             return
         self._stages_left[workflow] -= 1
+        if self._kind[stage] == StageKind.WAIT:
+            self._waited_ps[workflow] = self._waited_ps.get(workflow, 0) + self._duration_ps[stage]
         waiting_for, children = self._waiting_for, self._children
         for i in range(self._children_ptr[stage], self._children_ptr[stage + 1]):
             child = children[i]
@@ -282,6 +285,7 @@ class Flow:
             (
                 workflow, started, started, finished_ps // PS_PER_NS if finished_ps >= 0 else -1, stages,
                 self._requests[workflow], self._rejected.get(workflow, 0),
+                self._waited_ps.pop(workflow, 0) // PS_PER_NS,
             ),
         )  # fmt: skip
 

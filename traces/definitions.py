@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from traces import branch_metrics
 from traces.errors import InputError
 
 
@@ -40,6 +41,7 @@ _LATENCIES = {
     "e2e_ms": ("ms", "request latency: finish - release, finished requests"),
     "queue_ms": ("ms", "queueing: first scheduled - release, admitted requests"),
     "workflow_latency_s": ("s", "workflow latency: finish - arrival, finished workflows"),
+    "workflow_work_s": ("s", "the same without the time in wait stages: what a user waits for"),
 }
 
 _OTHERS = {
@@ -98,11 +100,13 @@ _OTHERS = {
     "drafting_steps_share": ("", "steps that verified a draft / steps with a decoding sequence"),
 }
 
+_OTHERS |= branch_metrics.DEFINITIONS
+
 # Metrics between 0 and 1; every other one is at least 0.
 SHARES = frozenset(
     {
         "window_reliable", "gpu_hit_rate", "host_hit_rate", "compute_saved", "acceptance_rate", "slo_attainment",
-        "rejection_rate_mean", "drafting_steps_share",
+        "rejection_rate_mean", "drafting_steps_share", "fill_discarded_share", "fill_unselected_share",
         "utilisation", "kv_active_share", "kv_resident_share",
     }
 )  # fmt: skip

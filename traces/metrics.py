@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from traces.branch_metrics import branch_metrics
 from traces.definitions import DEFINITIONS, UNITS, Slo
 from traces.quantiles import Sample
 from traces.runlog import RunLog
@@ -61,6 +62,13 @@ def workflow_latency_s(log: RunLog, window: Span = "full") -> Float:
     arrival, finished = log.columns("workflows", "arrival_ns", "finished_ns")
     keep = window_of(log, window).holds(arrival) & (finished >= 0)
     return np.asarray((finished[keep] - arrival[keep]) / 1e9)
+
+
+def workflow_work_s(log: RunLog, window: Span = "full") -> Float:
+    """Return latency less the time in wait stages, s, of finished workflows."""
+    arrival, finished, waited = log.columns("workflows", "arrival_ns", "finished_ns", "waited_ns")
+    keep = window_of(log, window).holds(arrival) & (finished >= 0)
+    return np.asarray((finished[keep] - arrival[keep] - waited[keep]) / 1e9)
 
 
 def finished_workflows(log: RunLog) -> NDArray[np.int64]:
@@ -141,12 +149,14 @@ def run_metrics(log: RunLog, window: Span = "full", slo: Slo | None = None) -> d
         ("e2e_ms", Sample(e2e_ms(log, span))),
         ("queue_ms", Sample(queue_ms(log, span))),
         ("workflow_latency_s", Sample(workflow_latency_s(log, span))),
+        ("workflow_work_s", Sample(workflow_work_s(log, span))),
     ):
         out[f"{name}_mean"] = values.mean()
         out[f"{name}_p50"], out[f"{name}_p90"], out[f"{name}_p99"] = values.percentiles(50, 90, 99)
     out |= _request_metrics(log, span, slo or Slo())
     out |= _workflow_metrics(log, span)
     out |= _step_metrics(log, span)
+    out |= branch_metrics(log, span, out["workflows"])
     return {name: out[name] for name in DEFINITIONS}
 
 
@@ -251,4 +261,5 @@ def _ratio(part: float, whole: float) -> float:
 __all__ = [
     "DEFINITIONS", "SERIES", "UNITS", "Series", "Slo", "e2e_ms", "finished_workflows", "generated_tokens", "itl_ms",
     "meets_slo", "queue_ms", "run_metrics", "series", "tpot_ms", "ttft_ms", "warnings", "workflow_latency_s",
+    "workflow_work_s",
 ]  # fmt: skip

@@ -136,5 +136,6 @@ SCHEMAS: dict[str, pa.Schema] = {
         stages=pa.int32(),
         requests=pa.int32(),
         rejected=pa.int32(),
+        waited_ns=pa.int64(),  # in wait stages (think time), summed
     ),
 }

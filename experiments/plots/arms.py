@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.columns import COLUMNS
+from experiments.columns import shown
 from experiments.plots.labels import legend
 from experiments.plots.style import MUTED, PAGE_INCHES, Axes, Look, grow, seeds_note
 
@@ -40,7 +40,7 @@ def data(group: Mapping[str, Any], looks: Mapping[str, Look], window: str = "ful
     """Read one group of the summary; metrics that no arm has a change for are left out."""
     rows: dict[str, list[tuple[str, list[Mark]]]] = {"points": [], "lower": [], "higher": []}
     seeds: list[int] = []
-    for column in COLUMNS:
+    for column in shown(group["arms"], window):
         if column.change == "plain":
             continue
         marks = []

@@ -82,6 +82,7 @@ def tables(
             "started_ns": released[::chain],
             "finished_ns": np.where(lost, -1, finished[chain - 1 :: chain]),
             "stages": np.where(lost, 2, chain), "requests": np.full(workflows, chain), "rejected": lost,
+            "waited_ns": np.zeros(workflows),
         },
     }  # fmt: skip
     data["requests"] = {k: v[issued] for k, v in data["requests"].items()}

@@ -84,6 +84,7 @@ def two_requests() -> dict[str, pa.Table]:
         stages=[1, 2],
         requests=[1, 2],
         rejected=[0, 1],
+        waited_ns=[0, 0],
     )
     return {"requests": requests, "steps": steps, "decisions": decisions, "workflows": workflows}
 

@@ -19,6 +19,7 @@ def _cut_short() -> dict[str, pa.Table]:
     tables["workflows"] = table(
         "workflows", workflow=[1, 0], arrival_ns=[4 * MS, 0], started_ns=[4 * MS, 0],
         finished_ns=[-1, 25 * MS], stages=[2, 1], requests=[7, 1], rejected=[1, 0],
+        waited_ns=[0, 0],
     )  # fmt: skip
     tables["decisions"] = table(
         "decisions", time_ns=[5 * MS, 6 * MS], family=["reuse", "reuse"], action=["served", "stored"],
