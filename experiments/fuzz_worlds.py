@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from policies.api import OPTION, BatchView, Budget, Draft, Drafter, HostInfo, Policy, Proposals
 from policies.registry import SIMPLEST, PolicySet, load, name_of, names
-from sim.config import AcceptConfig, FaultConfig, SimConfig
+from sim.config import AcceptConfig, FaultConfig, SimConfig, VerifyConfig
 from sim.run import SERVED
-from sim.worlds import Dice, World, random_world
+from sim.worlds import Dice, World, random_world, with_token_ids
 from traces.errors import InputError
 
 _FAMILIES = ("evictors", "routers", "bucketers", "predictors", "prefetchers", "reuse")
@@ -63,7 +63,11 @@ def fuzz_world(seed: int) -> World:
     if dice.below(3) == 0:
         drafter, budget = _any_drafter(dice)
         policies = replace(policies, drafter=drafter, budget=budget)
-        config = replace(config, accept=AcceptConfig(rate=dice.pick(0.0, 0.6, 1.0)))
+        accept = AcceptConfig(rate=dice.pick(0.0, 0.6, 1.0), autocorrelation=dice.pick(0.0, 0.5))
+        verify = VerifyConfig(dice.pick("profile", "packed", "prefill"))
+        config = replace(config, accept=accept, verify=verify)
+        if dice.below(2):
+            world = replace(world, workload=with_token_ids(world.workload, seed))
     blocks = world.kv_blocks
     if dice.below(6) == 0:
         blocks = 1 + dice.below(8)  # hardly any prompt fits

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from policies.api import Evictor, Predictor, Prefetcher
+from policies.api import Drafter, Evictor, Predictor, Prefetcher
 from policies.costs import Profile
 from policies.guards import Guards
 from policies.registry import PolicySet, load
@@ -293,6 +293,10 @@ def _no_forecast() -> Predictor[Any]:
     return cast("Predictor[Any]", load("predictors", "none"))
 
 
+def _no_drafts() -> Drafter[Any]:
+    return cast("Drafter[Any]", load("drafters", "none"))
+
+
 def _no_prefetch() -> Prefetcher[Any]:
     return cast("Prefetcher[Any]", load("prefetchers", "none"))
 
@@ -327,7 +331,11 @@ def _admission_order(
         workload,
         profile,
         replace(
-            _without_branches(policies), evictor=_lru(), predictor=_no_forecast(), prefetcher=_no_prefetch()
+            _without_branches(policies),
+            evictor=_lru(),
+            predictor=_no_forecast(),
+            prefetcher=_no_prefetch(),
+            drafter=policies.drafter if "oracle" not in policies.drafter.needs else _no_drafts(),
         ),
         config,
         sink,

@@ -122,6 +122,8 @@ class Speculator:
 
     def _commit(self, request: Request, position: int, count: int) -> None:
         stage = request.stage
+        if position != self._told.get(stage, 0):  # whatever was drafted, each recorded token is emitted once
+            raise AssertionError(f"stage {stage}: token {position} follows token {self._told.get(stage, 0)}")
         tokens = self._acceptance.emitted(stage, position, count)
         self._drafter.commit(
             self._drafter_state, stage, tokens, self._acceptance.blocks(stage, position, count)
@@ -159,7 +161,7 @@ class Speculator:
         size, step = self._block_tokens, batch.step
         entries = []
         total = blocks = packed = grown = 0
-        widths = set()
+        widths = {0} if len(decoding) < batch.seqs else set()  # fills decode without drafts
         for request, draft, k in zip(decoding, drafts, granted, strict=True):
             accepted = 0
             if k:

@@ -19,8 +19,9 @@ from sim.config import EngineConfig, FaultConfig, HostTierConfig, LoadConfig, Si
 from sim.log import MemorySink
 from sim.run import RunStats, simulate
 from traces.builder import WorkloadBuilder
-from traces.draws import uniform
+from traces.draws import bits_array, uniform
 from traces.schema import StageKind, Workload
+from traces.transcript import Transcript
 
 T = TypeVar("T")
 
@@ -195,3 +196,20 @@ def random_world(seed: int, evictor: str | None = None, *, faults: bool = True) 
     )
     pool_tokens = 150 + dice.below(1200)
     return World(workload, profile, config, policies, max(2, pool_tokens // engine.block_tokens))
+
+
+def with_token_ids(workload: Workload, seed: int = 0) -> Workload:
+    """Return the workload with output ids of a small vocabulary, blocks, and prompts as ids, drawn from `seed`."""
+    count, n = int(workload.output_tokens.sum()), workload.n_stages
+    ids = (bits_array(seed, "toy ids", np.arange(count)) % np.uint64(5) + np.uint64(1)).astype(np.uint32)
+    ends = np.concatenate([[0], np.cumsum(workload.prompt_tokens)]).astype(np.int64)
+    transcript = Transcript(
+        ("", "odd"),
+        (ids % 2).astype(np.int8),
+        np.full(n, -1, dtype=np.int32),
+        np.zeros(n, dtype=np.int32),
+        ends,
+        bits_array(seed, "toy prompts", np.arange(ends[-1])).astype(np.uint32),
+    )
+    output_ptr = np.concatenate([[0], np.cumsum(workload.output_tokens)]).astype(np.int64)
+    return replace(workload, output_ptr=output_ptr, output_ids=ids, transcript=transcript)

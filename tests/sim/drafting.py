@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from policies.api import BatchView, Budget, Draft, Drafter, HostInfo, Proposals, RequestView
-from traces import draws
 from traces.schema import Workload
-from traces.transcript import Transcript
 
 
 @dataclass
@@ -87,31 +85,6 @@ class Most(Budget[None]):
 
     def allocate(self, state: None, proposals: Proposals, batch: BatchView) -> np.ndarray:
         return np.minimum(proposals.length, self.tokens).astype(np.int32)
-
-
-def with_ids(workload: Workload, seed: int = 0) -> Workload:
-    """Return the workload with output ids of a small vocabulary, blocks, and prompts as ids."""
-    count = int(workload.output_tokens.sum())
-    ids = (draws.bits_array(seed, "toy ids", np.arange(count)) % np.uint64(5) + np.uint64(1)).astype(
-        np.uint32
-    )
-    ends = np.concatenate([[0], np.cumsum(workload.prompt_tokens)]).astype(np.int64)
-    prompts = draws.bits_array(seed, "toy prompts", np.arange(ends[-1])).astype(np.uint32)
-    n = workload.n_stages
-    transcript = Transcript(
-        ("", "odd"),
-        (ids % 2).astype(np.int8),
-        np.full(n, -1, dtype=np.int32),
-        np.zeros(n, dtype=np.int32),
-        ends,
-        prompts,
-    )
-    return replace(
-        workload,
-        output_ptr=np.concatenate([[0], np.cumsum(workload.output_tokens)]).astype(np.int64),
-        output_ids=ids,
-        transcript=transcript,
-    )
 
 
 def truth(workload: Workload) -> dict[int, list[int]]:

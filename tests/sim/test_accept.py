@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from drafting import truth, with_ids
+from drafting import truth
 
 from policies.views import Draft
 from sim.accept import Acceptance
 from sim.config import AcceptConfig
-from sim.worlds import random_world
+from sim.worlds import random_world, with_token_ids
 from traces.errors import InputError
 
 N = 20_000
@@ -62,7 +62,7 @@ def test_two_arms_that_draft_the_same_position_meet_the_same_luck() -> None:
 
 def test_replay_accepts_the_longest_equal_prefix() -> None:
     world = random_world(3, faults=False)
-    workload = with_ids(world.workload)
+    workload = with_token_ids(world.workload)
     replay = Acceptance(workload, AcceptConfig(rate=1.0), seed=0)
     assert replay.replayed
     for stage, ids in truth(workload).items():

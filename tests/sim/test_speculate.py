@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drafting import Knowing, Most, Told, truth, with_ids
+from drafting import Knowing, Most, Told, truth
 from engine_cases import OPEN, Case, run
 
-from policies.registry import PolicySet
+from policies.registry import PolicySet, load
 from sim.config import AcceptConfig, VerifyConfig
-from sim.worlds import World, flat_profile, random_world
+from sim.worlds import World, flat_profile, random_world, with_token_ids
 
 EVICTED = 2  # index in traces.tables.CACHE_EVENTS
 
@@ -23,7 +23,7 @@ def drafting(
     """Return a random world without and with a drafter, and what its drafters will be told, a replica each."""
     world = random_world(seed, faults=False)
     if ids:
-        world = replace(world, workload=with_ids(world.workload))
+        world = replace(world, workload=with_token_ids(world.workload))
     told: list[Told] = []
     known = truth(world.workload) if ids else {}
     policies = replace(
@@ -230,3 +230,16 @@ def test_the_time_of_a_step_depends_on_the_drafts_of_its_own_requests_only() -> 
         assert s["duration_ns"] * 1000 >= linear
         assert s["duration_ns"] * 1000 - linear < 200_000
     assert np.unique([s["drafted_tokens"] for s in ragged.tables["steps"]]).size > 1
+
+
+def test_a_drafter_that_knows_the_output_has_every_draft_accepted() -> None:
+    accepted = 0
+    for seed in range(6):
+        world, _, _ = drafting(seed, ids=True)
+        policies = replace(world.policies, drafter=load("drafters", "oracle"), budget=Most(3))
+        _, tables = replace(world, policies=policies).run(check=True)
+        for r in tables["requests"].to_pylist():
+            # What lies past a request's end nobody accepts.
+            assert r["drafted_tokens"] - r["accepted_tokens"] <= 3
+            accepted += r["accepted_tokens"]
+    assert accepted > 100
