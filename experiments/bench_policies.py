@@ -1,10 +1,11 @@
 """What a decision costs: our own policies, timed on this machine at a load and at ten times that.
 
-    python -m experiments bench policies [predictor=SPEC] [workflows=72] [--json]
+    python -m experiments bench policies [part=all|cache|drafters] [predictor=SPEC] [workflows=72]
+                                         [batch=256] [history_tokens=100000] [--json]
 
-A made-up cache stands in for an engine's: every workflow in progress has read a chain of nodes for each of its
-agents, and the host tier holds as many nodes again. For speculation (`bench_branching`) each workflow has a branch in
-flight, and the store holds a hundred results for each.
+Drafters are timed by `bench_drafters`. A made-up cache stands in for an engine's: every workflow in progress has read a
+chain of nodes for each of its agents, and the host tier holds as many nodes again. For speculation
+(`bench_branching`) each workflow has a branch in flight, and the store holds a hundred results for each.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments import bench_branching
+from experiments import bench_branching, bench_drafters
 from experiments.overrides import parse as parse_value
 from experiments.policyspec import parse
 from policies import registry
@@ -34,6 +35,7 @@ from traces.errors import InputError, nearest
 
 DEFAULT_PREDICTOR = "markov(model=experiments/models/pbkv_hover.safetensors, online=false)"
 DEPTH, TOKENS, TIMES = 4, 64, 10
+PARTS = ("all", "cache", "drafters")
 ROUNDS = 300
 # Makes n views; forecasts them; empties what the predictor keeps between forecasts.
 Forward = tuple[
@@ -101,22 +103,40 @@ class World:
 
 def bench(words: Sequence[str], *, as_json: bool) -> int:
     """Print the cost of each decision at the load and at ten times that; return the exit status."""
-    spec, workflows = DEFAULT_PREDICTOR, 72
+    spec, part = DEFAULT_PREDICTOR, "all"
+    sizes = {"workflows": 72, "batch": 256, "history_tokens": 100_000}
     for word in words:
         name, equals, value = word.partition("=")
-        if name not in ("predictor", "workflows") or not equals:
-            raise InputError(nearest(name, ("predictor", "workflows"), what="option of bench policies"))
+        if name not in ("part", "predictor", *sizes) or not equals:
+            raise InputError(nearest(name, ("part", "predictor", *sizes), what="option of bench policies"))
         if name == "predictor":
             spec = value
+        elif name == "part":
+            if value not in PARTS:
+                raise InputError(nearest(value, PARTS, what="part"))
+            part = value
         else:
-            workflows = int(parse_value("load.concurrency", value)[0])
-            if workflows < 1:
-                raise InputError(f"workflows={workflows}: expected at least 1")
-    measured = measure(spec, (workflows, TIMES * workflows))
-    measured["cost_us"].update(measure_branching((workflows, TIMES * workflows)))
+            sizes[name] = int(parse_value("load.concurrency", value)[0])
+            least = bench_drafters.LEAST_TOKENS if name == "history_tokens" else 1
+            if sizes[name] < least:
+                raise InputError(f"{name}={sizes[name]}: expected at least {least}")
+    workflows, measured = sizes["workflows"], dict[str, Any]()
+    if part != "drafters":
+        measured = measure(spec, (workflows, TIMES * workflows))
+        measured["cost_us"].update(measure_branching((workflows, TIMES * workflows)))
+    if part != "cache":
+        measured["drafters"] = bench_drafters.measure(sizes["batch"], sizes["history_tokens"])
     if as_json:
         print(json.dumps(measured, indent=1))
         return 0
+    if part != "drafters":
+        _print_costs(measured, workflows, spec)
+    if part != "cache":
+        bench_drafters.show(measured["drafters"], sizes["batch"], sizes["history_tokens"])
+    return 0
+
+
+def _print_costs(measured: dict[str, Any], workflows: int, spec: str) -> None:
     first, last = (str(n) for n in (workflows, TIMES * workflows))
     head = f"{'us a call, median (p99)':<44}{first + ' workflows':>22}{last + ' workflows':>22}{'growth':>8}"
     print(head)
@@ -127,7 +147,6 @@ def bench(words: Sequence[str], *, as_json: bool) -> int:
     print(
         f"nodes in HBM's cache: {measured['nodes'][first]:,} and {measured['nodes'][last]:,}; predictor: {spec}"
     )
-    return 0
 
 
 def measure(spec: str, loads: Sequence[int]) -> dict[str, Any]:

@@ -146,13 +146,13 @@ class Speculator:
         """Draft for the step about to run."""
         view = BatchView(now_ps // PS_PER_NS, batch.seqs, batch.context_tokens, 0)
         limit = self._budget.limit(self._budget_state, view)
-        propose, state = self._drafter.propose, self._drafter_state
+        stages = [r.stage for r in decoding]
         rates = self._rate
         proposals = Proposals(
-            request=np.array([r.stage for r in decoding], dtype=np.int32),
+            request=np.array(stages, dtype=np.int32),
             length=np.zeros(len(decoding), dtype=np.int32),
-            drafts=[propose(state, r.stage, limit) for r in decoding],
-            acceptance=np.array([rates.get(r.stage, _PRIOR_RATE) for r in decoding], dtype=np.float32),
+            drafts=self._drafter.propose_batch(self._drafter_state, stages, limit),
+            acceptance=np.array([rates.get(s, _PRIOR_RATE) for s in stages], dtype=np.float32),
         )
         drafts = proposals.drafts
         proposed = [len(d.tokens) for d in drafts]
@@ -211,15 +211,21 @@ class Speculator:
                 np.array([e[2] for e in step], dtype=np.int32),
                 np.array([e[3] for e in step], dtype=np.int32),
             )
-        out = []
+        out, stages, tokens, open_blocks = [], [], [], []
+        acceptance, told = self._acceptance, self._told
         for request, _, k, accepted in step:
+            stage = request.stage
             if k:
                 request.drafted_tokens += k
                 request.accepted_tokens += accepted
-                old = self._rate.get(request.stage, _PRIOR_RATE)
-                self._rate[request.stage] = _KEPT * old + (1 - _KEPT) * accepted / k
+                old = self._rate.get(stage, _PRIOR_RATE)
+                self._rate[stage] = _KEPT * old + (1 - _KEPT) * accepted / k
                 if accepted:
                     out.append((request, accepted))
             position = request.generated + batch.step - request.join_step - 1
-            self._commit(request, position, accepted + 1)
+            stages.append(stage)
+            tokens.append(acceptance.emitted(stage, position, accepted + 1))
+            open_blocks.append(acceptance.blocks(stage, position, accepted + 1))
+            told[stage] = position + accepted + 1
+        self._drafter.commit_batch(self._drafter_state, stages, tokens, open_blocks)
         return out, blocks

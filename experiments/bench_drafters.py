@@ -1,0 +1,321 @@
+"""What drafting costs: each drafter at a full batch over a long history, in every form it has on this machine.
+
+A made-up history: texts that copy from themselves, one a query. The requests of the batch continue them, mixing pieces
+of the history with tokens of their own, and the engine is taken to accept what agrees. The structured drafter is timed
+compiled (numba), as plain Python on the same arrays, and as the usual automaton of dictionaries.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policies import registry
+from policies._draft_fast import FAST
+from policies._draft_pool import SuffixPool
+from policies.api import Draft, Drafter, HostInfo, RequestView
+from policies.drafters.structured import Structured
+from policies.drafters.suffix import Suffix
+from policies.laws import toy_host
+from traces import draws
+
+Ids = NDArray[np.uint32]
+QUERIES, STEPS, LIMIT, WORDS = 16, 40, 32, 20_000
+LEAST_TOKENS = 64 * QUERIES
+
+
+def text(seed: int, tokens: int, source: Ids | None = None) -> Ids:
+    """Return uint32[tokens]: rare and frequent words, with copies of 4 to 35 tokens from `source`, else from itself."""
+    fresh = draws.uniform_array(seed, "bench/words", np.arange(tokens)) ** 3
+    out = (WORDS * fresh).astype(np.uint32)
+    at = 32 if source is None else 2
+    while at < tokens:
+        bits = draws.bits(seed, "bench/copy", at)
+        known = out[:at] if source is None else source
+        start = (bits >> 20) % (len(known) - 8)
+        piece = known[start : start + 4 + bits % 32][: tokens - at]
+        out[at : at + len(piece)] = piece
+        at += len(piece) + (bits >> 8) % 6
+    return out
+
+
+@dataclass
+class Timed:
+    """One drafter with a state and its running requests. Methods mutate."""
+
+    drafter: Drafter[Any]
+    state: Any
+    requests: int = 0
+
+    def history(self, query: int, ids: Ids) -> None:
+        """Let one request of a query write `ids`."""
+        number = self.begin(query)
+        for start in range(0, len(ids), 1024):
+            self.drafter.commit(self.state, number, ids[start : start + 1024])
+        self.drafter.finish(self.state, number)
+
+    def begin(self, query: int) -> int:
+        """Begin a request; return its number."""
+        number, self.requests = self.requests, self.requests + 1
+        view = RequestView(number, number, query, 0, 0, 0, query=query)
+        self.drafter.begin(self.state, view, np.zeros(0, dtype=np.uint32))
+        return number
+
+    def propose(self, numbers: Sequence[int]) -> list[Draft]:
+        """Return the batch's drafts."""
+        return self.drafter.propose_batch(self.state, numbers, LIMIT)
+
+    def commit(self, numbers: Sequence[int], tokens: Sequence[Ids]) -> None:
+        """Tell what was accepted."""
+        self.drafter.commit_batch(self.state, numbers, tokens, [None] * len(numbers))
+
+    def memory_bytes(self) -> int:
+        """Bytes of the history's arrays, 0 where the drafter keeps none."""
+        pool = getattr(self.state, "pool", None) or getattr(self.state, "every", None)
+        return pool.memory_bytes if isinstance(pool, SuffixPool) else 0
+
+
+class Dictionaries(Drafter[dict[int, Any]]):
+    """The structured drafter's rule on suffix automata with a dictionary for each state: the form to compare with."""
+
+    label = "automaton of dictionaries"
+
+    def __init__(self, rule: Structured) -> None:
+        self.rule = rule
+
+    def new_state(self, host: HostInfo) -> dict[int, Any]:
+        """Return no automata."""
+        return {"queries": {}}  # type: ignore[dict-item]
+
+    def begin(self, state: Any, request: RequestView, prompt_ids: Ids) -> None:
+        """Start a sequence in the query's automaton. Mutates state."""
+        queries = state["queries"]
+        automaton = queries.setdefault(request.query, DictAutomaton(self.rule.match_max + self.rule.longest))
+        state[request.request] = [automaton, 0, 0, 0, -1]
+
+    def commit(self, state: Any, request: int, tokens: Ids, blocks: NDArray[np.int8] | None = None) -> None:
+        """Append the tokens. Mutates state."""
+        automaton = state[request][0]
+        for token in tokens.tolist():
+            automaton.append(state[request], token)
+
+    def finish(self, state: Any, request: int) -> None:
+        """The sequence stays. Mutates state."""
+        del state[request]
+
+    def propose(self, state: Any, request: int, limit: int) -> Draft:
+        """Return the same draft as the structured drafter."""
+        automaton: DictAutomaton = state[request][0]
+        found = automaton.consensus(
+            state[request], self.rule.match_min, self.rule.match_max, min(limit, self.rule.longest)
+        )
+        tokens, counts, agreed, total = found
+        return Draft(
+            np.array(tokens, dtype=np.uint32),
+            np.array([c / total for c in counts], dtype=np.float32),
+            agreed,
+            total,
+            counts[0] if counts else 0,
+        )
+
+
+class DictAutomaton:
+    """A suffix automaton with counted, dated states; a cursor is [automaton, last, active, reach, position]."""
+
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
+        self.next: list[dict[int, int]] = [{}]
+        self.link, self.length, self.count, self.seen = [-1], [0], [0], [-1]
+        self.words: list[int] = []
+        self.after: list[int] = []
+
+    def append(self, cursor: list[Any], token: int) -> None:
+        """Append a token to a cursor's sequence. Mutates both."""
+        _, last, active, reach, at = cursor
+        position = len(self.words)
+        self.words.append(token)
+        self.after.append(-1)
+        if at >= 0:
+            self.after[at] = position
+        last = self._extend(last, token)
+        active = self.next[self._holding(active, reach)][token]
+        reach = min(reach + 1, self.depth)
+        active = up = self._holding(active, reach)
+        while up:
+            self.count[up] += 1
+            self.seen[up] = position
+            up = self.link[up]
+        cursor[1:] = last, active, reach, position
+
+    def consensus(
+        self, cursor: list[Any], match_min: int, match_max: int, limit: int
+    ) -> tuple[list[int], list[int], int, int]:
+        """Return (tokens, occurrences so far along them, tokens that all agree on, matches)."""
+        length = min(cursor[3], match_max)
+        state = self._holding(cursor[2], length)
+        if self.count[state] < 2 and state:
+            state = self.link[state]
+            length = min(length, self.length[state])
+        while length >= match_min and not self.next[state]:
+            state = self.link[state]
+            length = self.length[state]
+        if length < match_min or limit < 1:
+            return [], [], 0, 0
+        nexts = self.next[state]
+        token = max(nexts, key=lambda w: (self.count[nexts[w]], self.seen[nexts[w]]))
+        best = nexts[token]
+        at = self.seen[best]
+        tokens, counts = [token], [self.count[best]]
+        while (at := self.after[at]) >= 0 and len(tokens) < limit:
+            token = self.words[at]
+            best = self.next[best][token]
+            tokens.append(token)
+            counts.append(self.count[best])
+        return tokens, counts, counts.count(counts[0]), sum(self.count[s] for s in nexts.values())
+
+    def memory_bytes(self) -> int:
+        """Bytes of its dictionaries and lists, and of a whole number for each entry of the lists."""
+        lists = (self.link, self.length, self.count, self.seen, self.words, self.after)
+        held = sum(sys.getsizeof(part) + 28 * len(part) for part in lists)
+        return held + sys.getsizeof(self.next) + sum(map(sys.getsizeof, self.next))
+
+    def _holding(self, state: int, length: int) -> int:
+        while state and self.length[self.link[state]] >= length:
+            state = self.link[state]
+        return state
+
+    def _state(self, length: int, link: int, nexts: dict[int, int], count: int, seen: int) -> int:
+        self.length.append(length)
+        self.link.append(link)
+        self.next.append(nexts)
+        self.count.append(count)
+        self.seen.append(seen)
+        return len(self.next) - 1
+
+    def _extend(self, last: int, token: int) -> int:
+        known = self.next[last].get(token, -1)
+        if known >= 0:
+            return known if self.length[known] == self.length[last] + 1 else self._split(last, token, known)
+        new = self._state(self.length[last] + 1, 0, {}, 0, -1)
+        at = last
+        while at >= 0 and token not in self.next[at]:
+            self.next[at][token] = new
+            at = self.link[at]
+        if at >= 0:
+            known = self.next[at][token]
+            same = self.length[known] == self.length[at] + 1
+            self.link[new] = known if same else self._split(at, token, known)
+        return new
+
+    def _split(self, at: int, token: int, known: int) -> int:
+        part = self._state(
+            self.length[at] + 1, self.link[known], dict(self.next[known]), self.count[known], self.seen[known]
+        )
+        self.link[known] = part
+        while at >= 0 and self.next[at].get(token) == known:
+            self.next[at][token] = part
+            at = self.link[at]
+        return part
+
+
+def contenders() -> dict[str, Callable[[], Timed]]:
+    """Return the drafters to time, by the name printed."""
+    host = toy_host()
+    structured, suffix = Structured(history_tokens=1 << 30), Suffix()
+    depth = structured.match_max + structured.longest
+
+    def named(name: str) -> Timed:
+        drafter = cast("Drafter[Any]", registry.load("drafters", name))
+        return Timed(drafter, drafter.new_state(host))
+
+    def arrays(fast: bool) -> Timed:
+        return Timed(structured, structured.state_with(SuffixPool(depth, fast=fast), host))
+
+    def trees(fast: bool) -> Timed:
+        return Timed(suffix, suffix.state_with(SuffixPool(suffix.depth, fast=fast)))
+
+    def dictionaries() -> Timed:
+        drafter = Dictionaries(structured)
+        return Timed(drafter, drafter.new_state(host))
+
+    out: dict[str, Callable[[], Timed]] = {"ngram": lambda: named("ngram")}
+    if FAST:
+        out["suffix, flat arrays, compiled"] = lambda: trees(True)
+        out["structured, flat arrays, compiled"] = lambda: arrays(True)
+    out["suffix, flat arrays, plain Python"] = lambda: trees(False)
+    out["structured, flat arrays, plain Python"] = lambda: arrays(False)
+    out["structured, dictionaries"] = dictionaries
+    return out
+
+
+def measure(
+    batch: int, history_tokens: int, names: Sequence[str] | None = None
+) -> dict[str, dict[str, float]]:
+    """Return {drafter: {"step_ms", "step_ms_p99", "append_us", "mb_per_million_tokens", "drafted", "accepted"}}."""
+    texts = [text(q, history_tokens // QUERIES) for q in range(QUERIES)]
+    follow = [text(1000 + b, STEPS * (LIMIT + 1), texts[b % QUERIES]) for b in range(batch)]
+    made = contenders()
+    return {name: _measure(made[name](), texts, follow) for name in names or made}
+
+
+def _measure(timed: Timed, texts: Sequence[Ids], follow: Sequence[Ids]) -> dict[str, float]:
+    warm = Timed(timed.drafter, timed.state)  # compiles what is compiled, in a query of its own
+    warm.history(-2, texts[0][:64])
+    timed.requests = warm.requests
+    began = time.perf_counter()
+    for query, ids in enumerate(texts):
+        timed.history(query, ids)
+    total = sum(map(len, texts))
+    append_us = (time.perf_counter() - began) / total * 1e6
+    held = timed.memory_bytes()
+    if not held and isinstance(timed.drafter, Dictionaries):
+        held = sum(a.memory_bytes() for a in timed.state["queries"].values())
+    numbers = [timed.begin(b % QUERIES) for b in range(len(follow))]
+    timed.commit(numbers, [f[:1] for f in follow])
+    at = [1] * len(follow)
+    spent, drafted, accepted = [], 0, 0
+    for _ in range(STEPS):
+        began = time.perf_counter()
+        drafts = timed.propose(numbers)
+        spent.append(time.perf_counter() - began)
+        tokens = []
+        for b, draft in enumerate(drafts):
+            n = len(draft.tokens)
+            wrong = np.flatnonzero(draft.tokens != follow[b][at[b] : at[b] + n])
+            right = int(wrong[0]) if len(wrong) else n
+            tokens.append(follow[b][at[b] : at[b] + right + 1])
+            at[b] += right + 1
+            drafted += n
+            accepted += right
+        began = time.perf_counter()
+        timed.commit(numbers, tokens)
+        spent[-1] += time.perf_counter() - began
+    spent.sort()
+    each = STEPS * len(follow)
+    return {
+        "step_ms": statistics.median(spent) * 1e3,
+        "step_ms_p99": spent[min(len(spent) - 1, int(0.99 * len(spent)))] * 1e3,
+        "append_us": append_us,
+        "mb_per_million_tokens": held / total,
+        "drafted": drafted / each,
+        "accepted": accepted / each,
+    }
+
+
+def show(drafters: dict[str, dict[str, float]], batch: int, history_tokens: int) -> None:
+    """Print what `measure` returned."""
+    print(f"{f'drafting, batch of {batch}, {history_tokens:,} tokens of history':<56}", end="")
+    print(f"{'ms a step (p99)':>18}{'us a token added':>18}{'MB a million':>14}{'drafted':>9}{'accepted':>9}")
+    for name, c in drafters.items():
+        held = f"{c['mb_per_million_tokens']:.0f}" if c["mb_per_million_tokens"] else "-"
+        step = f"{c['step_ms']:.2f} ({c['step_ms_p99']:.1f})"
+        print(
+            f"{name:<56}{step:>18}{c['append_us']:>18.2f}{held:>14}{c['drafted']:>9.2f}{c['accepted']:>9.2f}"
+        )
