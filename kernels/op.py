@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from kernels.plan import Plan, PlanLayout
+from kernels.recording import taker
 from kernels.shapes import Bounds, DecodeShape
 from traces.errors import InputError, nearest
 
@@ -123,6 +124,9 @@ class Launch:
 
     def __call__(self, tensors: Tensors) -> None:
         """Launch on the current stream. Mutates the op's "out" and "inout" tensors, in active rows only."""
+        if (recorder := taker()) is not None:
+            recorder.take(self, tensors)
+            return
         self.kernel[self.grid](**tensors, **self.constants, **self.options)
 
 
