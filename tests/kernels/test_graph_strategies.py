@@ -69,8 +69,11 @@ def truth() -> list[list[int]]:
     return _TRUTH
 
 
-@pytest.mark.parametrize(("name", "options"), STRATEGIES, ids=lambda v: str(v))
-@pytest.mark.parametrize("drafts", ["truth", "wrong"])
+@pytest.mark.parametrize(
+    ("name", "options", "drafts"),
+    [(*s, "wrong") for s in STRATEGIES] + [("plan_buffer", {"d_max": 3}, "truth")],
+    ids=str,
+)
 def test_tokens_are_those_of_undrafted_eager_decoding(
     name: str, options: dict[str, Any], drafts: str
 ) -> None:
