@@ -65,20 +65,23 @@ def hover_process(provenance: Mapping[str, Any], agents: Sequence[str]) -> dict[
     """Return the distribution over whole runs of the fact-verification workflow, as its provenance states it.
 
     Claims have 2, 3 or 4 hops with their recorded frequencies; after each verification more evidence is asked for with
-    a chance that depends on the hops, `max_loops` times at most (`traces/_hover_flow.py`).
+    a chance that depends on the hops, `max_loops` times at most (`traces/_hover_flow.py`, `traces/_hover_team.py`).
     """
     place = {name: i for i, name in enumerate(agents)}
     assumed, hops = provenance["assumed"], provenance["records"]["hops"]
     chances: list[float] = assumed["chance of a refinement loop by hops 2, 3, 4"]
     most = int(assumed["max_loops"])
     total = sum(hops.values())
+    search = (
+        ["searcher", "reader"] if "searcher" in place else ["reader"]
+    )  # the team's flow, or the lone agents'
     out: dict[tuple[int, ...], float] = {}
     for written, count in hops.items():
         readers = int(written)
         again = chances[min(max(readers, 2), 4) - 2]
         for loops in range(most + 1):
-            run = ["planner", *["reader"] * readers, "verifier"]
-            run += ["refiner", "reader", "verifier"] * loops + ["summarizer"]
+            run = ["planner", *search * readers, "verifier"]
+            run += ["refiner", *search, "verifier"] * loops + ["summarizer"]
             key = tuple(place[name] for name in run)
             chance = count / total * again**loops * (1 - again if loops < most else 1)
             out[key] = out.get(key, 0.0) + chance

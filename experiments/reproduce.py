@@ -82,7 +82,7 @@ def read_words(words: Sequence[str], family: str, *, quick: bool) -> Asked:
 def _matching(part: str, family: str) -> tuple[str, ...]:
     """Return the family's targets that `part` names: R48 names R48a and R48b."""
     known = targets(family)
-    found = tuple(id for id in known if part == id or (id.startswith(part) and id[len(part) :].isalpha()))
+    found = tuple(id for id in known if part == id or (id.startswith(part) and id[len(part) :].islower()))
     if not found:
         raise InputError(nearest(part, known, what="target"))
     return found
@@ -90,8 +90,10 @@ def _matching(part: str, family: str) -> tuple[str, ...]:
 
 def reproduce(family: Family, asked: Asked) -> int:
     """Run the family's studies, judge, print the card and write it; return the exit status."""
-    order = list(targets(family.name))
-    wanted = tuple(order) if asked.only is None else asked.only
+    known = targets(family.name)
+    order = list(known)
+    usual = tuple(id for id in order if not known[id].optional)
+    wanted = usual if asked.only is None else asked.only
     needed = {s for id in wanted for s in family.needs.get(id, ())}
     chosen = [s for s in family.studies if asked.only is None or s in needed]
     studies, failed, commands = _run(family, chosen, asked)

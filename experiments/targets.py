@@ -26,6 +26,7 @@ class Target:
     place: str
     setting: str
     values: dict[str, Any]
+    optional: bool = False
     exact: bool = False
 
 

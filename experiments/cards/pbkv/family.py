@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from experiments.cards.family import Family
-from experiments.cards.pbkv import controls, course, engine, forecasts, micro, sweeps, tables
+from experiments.cards.pbkv import controls, course, engine, forecasts, micro, recorded, sweeps, tables
 from experiments.cards.pbkv.studies import STUDIES
 from experiments.cards.results import Results
 from experiments.cards.rows import Row
@@ -36,6 +36,7 @@ def judge(studies: Mapping[str, Results], wanted: Sequence[str], *, quick: bool)
         rows += course.rows(studies)
     if {"R55", "R56", "R57"} & set(wanted):
         rows += forecasts.rows(forecasts.table(2 if quick else 10))
+    rows += recorded.rows(wanted, quick=quick)
     if {"R61", "R62"} & set(wanted):
         rows += micro.rows(200 if quick else 2000)
     return rows

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments.cards.pbkv import recorded
 from experiments.cards.rows import NOT_ATTEMPTED, REPRODUCED, Check, Row, judged, near, over_seeds
 from experiments.inputs import WorkloadRef, open_workload
 from experiments.policyspec import parse
@@ -62,6 +63,18 @@ def rows(found: dict[str, dict[int, list[dict[int, float]]]]) -> list[Row]:
     told = "; ".join(
         f"{name}: " + ", ".join(over_seeds(s, 3) for s in sizes[last]) for name, sizes in found.items()
     )
+    best_possible = recorded.ceiling(TEST)[0]
+    told += "; the generator's own probabilities on the same workflows: " + ", ".join(
+        f"{v:.3f}" for v in best_possible
+    )
+    checks += [
+        Check(
+            f"{name} at most the ceiling at step {k + 1}",
+            float(np.mean(list(step.values()))) <= best_possible[k] + 0.01,
+        )
+        for name, sizes in found.items()
+        for k, step in enumerate(sizes[last])
+    ]
     markov = judged(
         "R55",
         told,
