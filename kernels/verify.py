@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from kernels.op import VARIANTS, StepConfig
+from kernels.configurations import configurations, distinct_kernels
+from kernels.op import StepConfig
 from kernels.plan import Plan
-from kernels.program import ops
 from kernels.shapes import Bounds, DecodeShape
 from kernels.step import DecodeStep
 from kernels.step_trial import poisoned_run, step_inputs, try_step
@@ -39,12 +39,6 @@ def need_gpu() -> str:
     return "cuda"
 
 
-def configurations(shape: DecodeShape, bounds: Bounds) -> dict[str, StepConfig]:
-    """Return the configurations that are verified, by name."""
-    plain = {variant: StepConfig(shape, bounds, variant=variant) for variant in VARIANTS}
-    return plain | {"ragged": StepConfig(shape, bounds, ragged=True)}
-
-
 def plans(config: StepConfig) -> list[Plan]:
     """Return the plans that are tried: those of SHAPES and RAGGED that lie within the bounds."""
     bounds = config.bounds
@@ -58,14 +52,12 @@ def plans(config: StepConfig) -> list[Plan]:
 def verify(shape: DecodeShape, bounds: Bounds, seed: int, device: str) -> Iterator[Finding]:
     """Yield findings as they are made: ops first, so that a wrong step names its kernel."""
     configs = configurations(shape, bounds)
-    for label, config in configs.items():
-        for name, op in ops(config).items():
-            for plan in dict.fromkeys((plans(config)[0], plans(config)[-1])):
-                found = try_op(op, config, plan, seed, device=device)
-                fault = (
-                    "" if found.passes(config.dtype) else f"error {found.error:.2g}, touched {found.touched}"
-                )
-                yield Finding(f"{name} {label} M={plan.rows}", found.error, fault)
+    for label, config, name, op in distinct_kernels(configs):
+        for plan in dict.fromkeys((plans(config)[0], plans(config)[-1])):
+            found = try_op(op, config, plan, seed, device=device)
+            right = found.passes(config.dtype)
+            fault = "" if right else f"error {found.error:.2g}, touched {found.touched}"
+            yield Finding(f"{name} {label} M={plan.rows}", found.error, fault)
     step: DecodeStep | None = None
     for label, config in configs.items():
         step = DecodeStep(config, weights=step.weights if step else None, seed=seed, device=device)

@@ -8,13 +8,12 @@ from typing import Any
 
 from kernels.check import controls, ptx
 from kernels.check.compiled import Compiled, compile_kernel, compile_op
-from kernels.op import VARIANTS, Op, StepConfig
-from kernels.program import ops
+from kernels.configurations import configurations, distinct_kernels
+from kernels.op import Op, StepConfig
 from kernels.shapes import QWEN25_3B, Bounds
 
 # The kernels that carry a step's bytes: they must copy asynchronously, and in wide pieces.
 STREAMS = ("qkv", "attention", "output", "gate_up", "down", "lm_head")
-_BY_SEQUENCE = ("rotary", "attention", "combine")
 _SHARED_BYTES_MAX = {90: 227 << 10, 80: 163 << 10}
 _CONTROL_OPTIONS = {"num_warps": 4, "num_stages": 2, "enable_fp_fusion": True}
 
@@ -39,37 +38,22 @@ class Row:
         return asdict(self) | {"faults": list(self.faults)}
 
 
-def configurations(bounds: Bounds | None = None) -> Iterator[tuple[str, StepConfig]]:
-    """Yield (variant name, configuration) of every way a step is compiled, at the evaluated dimensions."""
-    bounds = bounds or Bounds(batch=16, draft=8, context=4096)
-    for variant in VARIANTS:
-        yield variant, StepConfig(QWEN25_3B, bounds, variant=variant)
-    yield "ragged", StepConfig(QWEN25_3B, bounds, ragged=True)
-
-
 def names() -> list[str]:
     """Return the names of all kernels."""
-    return sorted({name for _, config in configurations() for name in ops(config)})
+    return sorted({name for _, _, name, _ in kernels_to_check()})
 
 
-def kernels_to_check(only: Sequence[str] = ()) -> Iterator[tuple[str, StepConfig, str, Op]]:
-    """Yield (variant, configuration, name, op) once for each distinct kernel; `only` restricts, () is all."""
-    seen = set()
-    for variant, config in configurations():
-        for name, op in ops(config).items():
-            launch = op.plan(config, config.bounds)
-            identity = (launch.kernel, tuple(sorted(launch.constants.items())))
-            changed = variant != "ragged" or name in _BY_SEQUENCE
-            if identity not in seen and changed and (not only or name in only):
-                seen.add(identity)
-                yield variant, config, name, op
+def kernels_to_check() -> Iterator[tuple[str, StepConfig, str, Op]]:
+    """Yield (variant, configuration, name, op) of every kernel at the evaluated dimensions."""
+    yield from distinct_kernels(configurations(QWEN25_3B, Bounds(batch=16, draft=8, context=4096)))
 
 
 def check(archs: Sequence[int], only: Sequence[str] = ()) -> Iterator[Row]:
-    """Compile and judge every kernel for each architecture; rows come as they are done (seconds each)."""
+    """Compile and judge every kernel, or those named in `only`, for each architecture; rows come as they are done."""
     for arch in archs:
-        for variant, config, name, op in kernels_to_check(only):
-            yield judge(name, variant, arch, compile_op(op, config, arch))
+        for variant, config, name, op in kernels_to_check():
+            if not only or name in only:
+                yield judge(name, variant, arch, compile_op(op, config, arch))
 
 
 def judge(name: str, variant: str, arch: int, made: Compiled) -> Row:

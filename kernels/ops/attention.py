@@ -155,19 +155,20 @@ def _plan(config: StepConfig, captured: Bounds) -> Launch:
 
 def attend(config: StepConfig, plan: Plan, t: Tensors) -> torch.Tensor:
     """Return float32[rows, heads, head_dim]: each row's attention, one row after the other."""
-    shape = config.shape
+    shape, q = config.shape, t["q"].float()
     sequence, place = places(plan)
     rows = []
     for row in range(plan.rows):
         s = int(sequence[row])
-        position = torch.arange(int(t["contexts"][s]) + int(place[row]) + 1)
-        slot = plan.slot_base + t["tables"][s].long()[position // config.page] * config.page
-        slot = slot + position % config.page
-        k = t["k_cache"].float()[slot].repeat_interleave(shape.group, dim=1)
-        v = t["v_cache"].float()[slot].repeat_interleave(shape.group, dim=1)
-        scores = torch.einsum("hd,nhd->hn", t["q"].float()[row], k) / math.sqrt(shape.head_dim)
+        position = torch.arange(int(t["contexts"][s]) + int(place[row]) + 1, device=q.device)
+        block = t["tables"][s].long()[position // config.page]
+        slot = plan.slot_base + block * config.page + position % config.page
+        k, v = (
+            t[name][slot].float().repeat_interleave(shape.group, dim=1) for name in ("k_cache", "v_cache")
+        )
+        scores = torch.einsum("hd,nhd->hn", q[row], k) / math.sqrt(shape.head_dim)
         rows.append(torch.einsum("hn,nhd->hd", scores.softmax(-1), v))
-    return torch.stack(rows) if rows else torch.zeros(0, shape.heads, shape.head_dim)
+    return torch.stack(rows) if rows else q[:0]
 
 
 def _reference(config: StepConfig, plan: Plan, t: Tensors) -> dict[str, torch.Tensor]:

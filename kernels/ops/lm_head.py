@@ -134,11 +134,13 @@ def _plan(config: StepConfig, captured: Bounds) -> Launch:
 
 def _reference(config: StepConfig, plan: Plan, t: Tensors) -> dict[str, torch.Tensor]:
     logits = t["x"].float()[: plan.rows] @ t["w"].float().T
-    return {"best": logits.max(dim=1).values}
+    best = logits.max(dim=1)
+    return {"best": best.values, "tokens": best.indices}
 
 
 def _result(plan: Plan, t: Tensors) -> dict[str, torch.Tensor]:
-    return {"best": t["best"][:, : plan.rows].max(dim=0).values}
+    best = t["best"][:, : plan.rows].max(dim=0)
+    return {"best": best.values, "tokens": t["where"][:, : plan.rows].gather(0, best.indices[None])[0]}
 
 
 LM_HEAD = Op("lm_head", _table, _plan, _reference, _result)
