@@ -39,6 +39,11 @@ class Tiles:
     stages: int = 3
 
 
+def same_tiles(tiles: Tiles) -> dict[str, Tiles]:
+    """Return `tiles` for every variant: an op whose kernel is the same in all."""
+    return dict.fromkeys(VARIANTS, tiles)
+
+
 @dataclass(frozen=True)
 class StepConfig:
     """All that a decode step is compiled for.
@@ -84,11 +89,15 @@ class StepConfig:
         """Input precision of products: TF32 would round a float32 step."""
         return "ieee" if self.dtype == torch.float32 else "tf32"
 
-    def tile(self, op: str, own: Tiles) -> Tiles:
-        """Return the tiles of an op: those given, or its own; float32 halves the stages, to fit shared memory."""
+    def tile(self, op: str, own: Mapping[str, Tiles]) -> Tiles:
+        """Return the tiles of an op: those given, or its own for the variant.
+
+        float32 halves the stages: numbers twice as wide must fit the same shared memory.
+        """
         if op in self.tiles:
             return self.tiles[op]
-        return replace(own, stages=max(own.stages // 2, 1)) if self.dtype == torch.float32 else own
+        tiles = own[self.variant]
+        return replace(tiles, stages=max(tiles.stages // 2, 1)) if self.dtype == torch.float32 else tiles
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import torch
 import triton
 
 from kernels import interpreter
-from kernels.op import Op, StepConfig
+from kernels.op import Launch, Op, StepConfig
 from traces.errors import InputError
 
 ARCHITECTURES = (90, 80)
@@ -43,8 +43,12 @@ def tool(name: str) -> Path | None:
 
 
 def compile_op(op: Op, config: StepConfig, arch: int) -> Compiled:
-    """Compile an op's kernel as `config` launches it, pointers aligned to 16 bytes as torch gives them."""
-    launch = op.plan(config, config.bounds)
+    """Compile an op's kernel as `config` launches it."""
+    return compile_launch(op, config, op.plan(config, config.bounds), arch)
+
+
+def compile_launch(op: Op, config: StepConfig, launch: Launch, arch: int) -> Compiled:
+    """Compile a launch of the op, pointers aligned to 16 bytes as torch gives them."""
     signature = {name: _TYPES[spec.dtype] for name, spec in op.table(config).items()}
     return compile_kernel(launch.kernel, signature, launch.constants, arch, launch.options)
 

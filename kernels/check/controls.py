@@ -72,6 +72,7 @@ def writing_exit(plan, x, y, limit, BLOCK: tl.constexpr):
     tl.store(y + row, tl.load(x + row, mask=row < m) + 1.0, mask=row < m)
 
 
+UNALIGNED = "unaligned"
 SIGNATURE = {"plan": "*i32", "x": "*fp32", "y": "*fp32", "limit": "*i32"}
 GOOD: dict[str, Any] = {"guarded": guarded}
 BAD: dict[str, Any] = {

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from kernels.check import controls, ptx
-from kernels.check.compiled import Compiled, compile_kernel, compile_op
+from kernels.check.compiled import Compiled, compile_kernel, compile_launch, compile_op
 from kernels.configurations import configurations, distinct_kernels
 from kernels.op import Op, StepConfig
+from kernels.ops.qkv import QKV
 from kernels.shapes import QWEN25_3B, Bounds
 
 # The kernels that carry a step's bytes: they must copy asynchronously, and in wide pieces.
@@ -91,4 +92,11 @@ def check_controls(arch: int) -> dict[str, str | None]:
         made = compile_kernel(kernel, signature, {"BLOCK": 64}, arch, _CONTROL_OPTIONS)
         row = judge(name, "control", arch, made)
         found[name] = "; ".join(row.faults) or None
+    # A real kernel that is not told what its inner extent, which comes from the plan, is a multiple of.
+    config = configurations(QWEN25_3B, Bounds(batch=16, draft=8, context=4096))["guard"]
+    launch = QKV.plan(config, config.bounds)
+    untold = replace(launch, constants={**launch.constants, "K_ALIGN": 1})
+    found[controls.UNALIGNED] = (
+        "; ".join(judge("qkv", "control", arch, compile_launch(QKV, config, untold, arch)).faults) or None
+    )
     return found

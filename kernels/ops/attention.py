@@ -14,12 +14,12 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.op import Launch, Op, Spec, StepConfig, Tensors, Tiles, plan_spec
+from kernels.op import Launch, Op, Spec, StepConfig, Tensors, Tiles, plan_spec, same_tiles
 from kernels.ops.rows import draft_of, places, row_constants
 from kernels.plan import Plan
 from kernels.shapes import Bounds
 
-TILES = Tiles(block_m=64, block_n=64, split=8, warps=4, stages=3)
+TILES = same_tiles(Tiles(block_m=64, block_n=64, split=8, warps=4, stages=3))
 LOG2_E = math.log2(math.e)
 
 

@@ -11,9 +11,12 @@ from kernels.ops.linear import body_constants, extent_constants, matrix_grid
 from kernels.plan import Plan
 from kernels.shapes import Bounds
 
-# Two accumulators: with four warps the body of 128 rows has no registers left. Three stages, so that two programs share
-# a multiprocessor: 172 column tiles would otherwise be one wave and a third of another on 132 of them.
-TILES = Tiles(block_m=128, block_n=64, block_k=64, warps=8, stages=3)
+# Two accumulators: with four warps a body of 128 rows has no registers left. Three stages, so that two programs share a
+# multiprocessor: 172 column tiles would otherwise be one wave and a third of another on 132 of them.
+TILES = {
+    "guard": Tiles(block_m=16, block_n=64, block_k=64, warps=4, stages=4),
+    "versions": Tiles(block_m=128, block_n=64, block_k=64, warps=8, stages=3),
+}
 
 
 @triton.jit

@@ -11,6 +11,7 @@ which reads M and takes the body made for it: weights are read once for any M up
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -187,7 +188,7 @@ def body_constants(config: StepConfig, tiles: Tiles, k: int, n: int) -> dict[str
     }  # fmt: skip
 
 
-def _table(config: StepConfig, *, name: str, k: str, n: str, own: Tiles) -> dict[str, Spec]:
+def _table(config: StepConfig, *, name: str, k: str, n: str, own: Mapping[str, Tiles]) -> dict[str, Spec]:
     rows, inner, columns = config.bounds.rows, getattr(config.shape, k), getattr(config.shape, n)
     return {
         "plan": plan_spec(config),
@@ -198,7 +199,14 @@ def _table(config: StepConfig, *, name: str, k: str, n: str, own: Tiles) -> dict
 
 
 def _plan(
-    config: StepConfig, captured: Bounds, *, name: str, k: str, n: str, k_slot: str | None, own: Tiles
+    config: StepConfig,
+    captured: Bounds,
+    *,
+    name: str,
+    k: str,
+    n: str,
+    k_slot: str | None,
+    own: Mapping[str, Tiles],
 ) -> Launch:
     tiles, inner, columns = config.tile(name, own), getattr(config.shape, k), getattr(config.shape, n)
     constants = body_constants(config, tiles, inner, columns) | {"PARTS": tiles.split}
@@ -218,10 +226,11 @@ def _result(plan: Plan, t: Tensors) -> dict[str, torch.Tensor]:
     return {"sum": t["parts"][:, : plan.rows].sum(0)}
 
 
-def linear_op(name: str, k: str, n: str, k_slot: str | None, own: Tiles) -> Op:
+def linear_op(name: str, k: str, n: str, k_slot: str | None, own: Mapping[str, Tiles]) -> Op:
     """Return the op Y = X W^T: x [rows, k], w [n, k] -> parts [split, rows, n] in float32, whose sum is Y.
 
     k, n     the shape's widths, by name
+    own      variant -> tiles
     k_slot   the plan's word that holds k, for the guard variant; None where the plan has none
     """
     return Op(

@@ -11,7 +11,10 @@ from kernels.ops.linear import body_constants, extent_constants, matrix_grid, pr
 from kernels.plan import Plan
 from kernels.shapes import Bounds
 
-TILES = Tiles(block_m=128, block_n=128, block_k=64, warps=8, stages=4)
+TILES = {
+    "guard": Tiles(block_m=16, block_n=128, block_k=64, warps=4, stages=4),
+    "versions": Tiles(block_m=128, block_n=128, block_k=64, warps=8, stages=4),
+}
 
 
 @triton.jit

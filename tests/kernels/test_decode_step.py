@@ -15,7 +15,7 @@ from kernels.program import Program, ops
 from kernels.shapes import Bounds
 from kernels.step import DecodeStep
 from kernels.step_trial import poisoned_run, step_inputs, try_step
-from kernels.trial import TOLERANCE, difference, try_op
+from kernels.trial import TOLERANCE, bits, difference, try_op
 from kernels.verify import independence, verify
 from traces.errors import InputError
 
@@ -101,6 +101,19 @@ def test_ragged_step_gives_each_sequence_the_rows_a_rectangle_gives_it():
     # Not bit for bit: a shorter draft has a shorter context to cut in parts.
     assert difference(ragged.buffers["normed"][:7], step.buffers["normed"][kept]) <= TOLERANCE[torch.bfloat16]
     assert torch.equal(ragged.next_tokens(plan), step.next_tokens(rectangle)[kept])
+
+
+def test_ragged_plan_of_equal_drafts_is_the_rectangle_bit_by_bit():
+    one = replace(TINY, layers=1)
+    rectangle_config, ragged_config = (config(torch.bfloat16, shape=one, ragged=r) for r in (False, True))
+    rectangle, ragged = Plan.rectangular(one, 2, 3), Plan.ragged(one, (3, 3))
+    inputs = step_inputs(rectangle_config, rectangle, 5)
+    steps = [DecodeStep(rectangle_config, seed=6)]
+    steps.append(DecodeStep(ragged_config, weights=steps[0].weights))
+    for step, plan in zip(steps, (rectangle, ragged), strict=True):
+        poisoned_run(step, plan, inputs)
+    for name in ("normed", "residual", "next_tokens", "part_weight"):
+        assert torch.equal(*(bits(step.buffers[name]) for step in steps)), name
 
 
 @pytest.mark.parametrize("name", ["qkv", "gate_up", "lm_head"])

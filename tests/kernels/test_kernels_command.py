@@ -28,8 +28,9 @@ def test_every_kernel_compiles_for_hopper_without_fault_and_wrong_ones_are_flagg
     assert [(row["variant"], row["op"]) for row in said["kernels"]] == expected
     controls = said["controls"]["90"]
     assert controls.pop("guarded") is None
-    assert len(controls) == 5
+    assert len(controls) == 6
     assert all(controls.values())
+    assert "two-byte loads" in controls["unaligned"]
     for row in said["kernels"]:
         assert row["registers"] is None or 0 < row["registers"] <= 255
 

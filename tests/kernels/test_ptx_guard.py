@@ -1,8 +1,12 @@
 """The guard's reading of PTX, on texts in which one thing is wrong at a time."""
 
+from dataclasses import replace
+
 import pytest
 
+from kernels.check.compiled import Compiled
 from kernels.check.ptx import blocks, counts, guard_fault, scalar_parameters
+from kernels.check.report import judge
 
 GOOD = """
 .visible .entry k(
@@ -88,3 +92,28 @@ def test_host_scalars_are_parameters_that_point_nowhere():
 def test_counts_are_of_instructions():
     assert counts(GOOD) == {"async_copies": 1, "wgmma": 1, "mma": 0, "two_byte_loads": 0}
     assert counts(GOOD.replace("ld.global.b32", "ld.global.b16"))["two_byte_loads"] == 1
+
+
+FINE = Compiled(GOOD, registers=64, spill_bytes=0, shared_bytes=1 << 16)
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"spill_bytes": 8}, "8 bytes of registers spilled"),
+        ({"shared_bytes": 228 << 10}, "shared memory"),
+        ({"ptx": GOOD.replace("cp.async.cg", "ld.global.b32")}, "no asynchronous copies"),
+        ({"ptx": GOOD.replace("wgmma.mma_async", "mma.sync")}, "no tensor core instructions"),
+        ({"ptx": GOOD.replace("st.global.b32 [ %rd3", "ld.global.b16 { %r6 }, [ %rd3")}, "two-byte loads"),
+        ({"ptx": GOOD.replace(".u64 .ptr .global .align 1 k_param_1", ".u32 k_param_1")}, "host scalars"),
+    ],
+)
+def test_kernel_with_a_fault_is_flagged_and_no_other(changes, fault):
+    assert judge("qkv", "guard", 90, FINE).faults == ()
+    (found,) = judge("qkv", "guard", 90, replace(FINE, **changes)).faults
+    assert fault in found
+
+
+def test_figures_that_cannot_be_had_are_absent_and_no_fault():
+    row = judge("qkv", "guard", 90, replace(FINE, registers=None, spill_bytes=None))
+    assert (row.registers, row.spill_bytes, row.faults) == (None, None, ())
