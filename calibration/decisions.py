@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from live.script import Content
 
+# What the scheduler made of a step. KV in use is not among them: the simulator reserves a prompt's blocks at admission.
+STEP_COLUMNS = ("decode_seqs", "prefill_seqs", "prefill_tokens", "context_tokens", "waiting")
+
 
 @dataclass(frozen=True)
 class Decisions:
@@ -15,9 +18,20 @@ class Decisions:
     hit_tokens        prompt tokens found cached, by request
     host_hit_tokens   prompt tokens loaded back from the host tier, by request
     prefetched        blocks that came back before they were asked for, in order
+    steps             every step's STEP_COLUMNS, in order
     """
 
     victims: tuple[Content, ...]
     hit_tokens: tuple[int, ...]
     host_hit_tokens: tuple[int, ...] = ()
     prefetched: tuple[Content, ...] = ()
+    steps: tuple[tuple[int, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class Load:
+    """How a script's requests were sent. `sent`: the tick of each; empty: one after the other."""
+
+    sent: tuple[int, ...] = ()
+    max_num_seqs: int = 1
+    max_num_batched_tokens: int = 2048

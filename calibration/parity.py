@@ -1,8 +1,8 @@
-"""Do the simulator and vLLM decide alike? One script of serial requests, one policy object, both hosts' logs compared.
+"""Do the simulator and vLLM decide alike? One script of requests, one policy object, both hosts' logs compared.
 
 The simulator runs in this process; the live run is a directory that `python -m live replay` wrote. What is compared
 is exact: the contents that left the cache, in order, the hits of every request, what was loaded from the host tier and
-prefetched. Times are not.
+prefetched, and what the scheduler put into every step, whether requests come one by one or overlap. Times are not.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from calibration.parity_live import about_run, live_decisions
+from calibration.parity_live import about_run, answered, live_decisions, load_of
 from calibration.parity_sim import given_options, simulated_decisions
 from live.script import Content, Script
 from policies.api import Evictor, Predictor
@@ -33,12 +33,14 @@ class Parity:
     host_hits_equal: bool = True
     prefetched: int = 0
     prefetched_equal: bool = True
+    steps: int = 0
+    steps_equal: bool = True
     notes: tuple[str, ...] = ()
 
     @property
     def equal(self) -> bool:
         """Whether both hosts decided alike throughout."""
-        same = self.hits_equal and self.host_hits_equal and self.prefetched_equal
+        same = self.hits_equal and self.host_hits_equal and self.prefetched_equal and self.steps_equal
         return self.first_difference < 0 and same and not self.notes
 
 
@@ -61,8 +63,9 @@ def compare(script: Script, live: Path) -> Parity:
     predictor = cast(
         "Predictor[Any]", load("predictors", about["predictor"], given_options(about["predictor_options"]))
     )
+    script, sent = answered(script, live), load_of(live)
     there = live_decisions(script, live)
-    here = simulated_decisions(script, about["kv_blocks"], evictor, predictor, about.get("host_tier"))
+    here = simulated_decisions(script, about["kv_blocks"], evictor, predictor, about.get("host_tier"), sent)
     notes = []
     for key, what in (
         ("dropped", "the policy was dropped"),
@@ -87,6 +90,8 @@ def compare(script: Script, live: Path) -> Parity:
         here.host_hit_tokens == there.host_hit_tokens,
         len(here.prefetched),
         here.prefetched == there.prefetched,
+        len(here.steps),
+        here.steps == there.steps or not there.steps,
         tuple(notes),
     )
 
@@ -115,6 +120,7 @@ def _differences(o: Parity) -> list[str]:
     out += [] if o.hits_equal else ["other hits"]
     out += [] if o.host_hits_equal else ["other loads from the host"]
     out += [] if o.prefetched_equal else ["other prefetches"]
+    out += [] if o.steps_equal else ["other steps"]
     return out + list(o.notes)
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from calibration.decisions import Decisions
+from calibration.decisions import STEP_COLUMNS, Decisions, Load
 from live.script import Content, Script, contents_of
+from live.vllm.ticks import FILE
 from traces.errors import InputError
 from traces.runlog import RunLog, read_run
 from traces.tables import CACHE_EVENTS
+
+_PREEMPT = -1  # among cache events
 
 
 def live_decisions(script: Script, live: Path) -> Decisions:
@@ -30,10 +34,20 @@ def live_decisions(script: Script, live: Path) -> Decisions:
     of_node: dict[int, Content] = {}
     of_name: dict[int, Content] = {}
     victims, prefetched = [], []
-    insert, evict, prefetch = (CACHE_EVENTS.index(e) for e in ("insert", "evict", "prefetch"))
-    rows = zip(*(run.column("blocks", c).tolist() for c in ("event", "node", "blocks", "stage")), strict=True)
-    for event, node, blocks, stage in rows:
-        if event == insert:
+    hit_, insert, evict, prefetch = (CACHE_EVENTS.index(e) for e in ("hit", "insert", "evict", "prefetch"))
+    rows = [
+        *zip(
+            *(run.column("blocks", c).tolist() for c in ("time_ns", "event", "node", "blocks", "stage")),
+            strict=True,
+        ),
+        *((time, _PREEMPT, -1, 0, stage) for time, stage in _preempted(run)),
+    ]
+    for _, event, node, blocks, stage in sorted(rows, key=lambda row: row[0]):
+        if event == _PREEMPT:
+            filled[stage] = 0
+        elif event == hit_:
+            filled[stage] = blocks
+        elif event == insert:
             start = filled[stage]
             filled[stage] += blocks
             for i in range(blocks):
@@ -45,7 +59,38 @@ def live_decisions(script: Script, live: Path) -> Decisions:
             prefetched.append(of_node[node])
         elif event == evict:
             victims.append(of_node.pop(node))
-    return Decisions(tuple(victims), tuple(hits), tuple(host_hits), tuple(prefetched))
+    steps = tuple(zip(*(run.column("steps", c).tolist() for c in STEP_COLUMNS), strict=True))
+    return Decisions(tuple(victims), tuple(hits), tuple(host_hits), tuple(prefetched), steps)
+
+
+def _preempted(run: RunLog) -> list[tuple[int, int]]:
+    """Return (time, stage) of every preemption: the request begins again with what is cached by then."""
+    at = run.select("decisions", "family", "engine") & run.select("decisions", "action", "preempt")
+    time, stage = run.columns("decisions", "time_ns", "stage")
+    return list(zip(time[at].tolist(), stage[at].tolist(), strict=True))
+
+
+def load_of(live: Path) -> Load:
+    """Return how the requests of a live run were sent. Raises InputError where the file says nothing sensible."""
+    path = live / FILE
+    if not path.is_file():
+        return Load()
+    try:
+        given = json.loads(path.read_text(encoding="utf-8"))
+        sent = tuple(int(tick) for tick in given["sent"])
+        return Load(sent, int(given["max_num_seqs"]), int(given["max_num_batched_tokens"]))
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        raise InputError(f"{path}: no ticks: {type(e).__name__}: {e}") from e
+
+
+def answered(script: Script, live: Path) -> Script:
+    """Return the script with the answers that the live run gave, as it wrote them; as it is where there are none."""
+    path = live / "outputs.json"
+    if not path.is_file():
+        return script
+    answers = json.loads(path.read_text(encoding="utf-8"))
+    pairs = zip(script.requests, answers, strict=True)
+    return replace(script, requests=tuple(replace(r, output=tuple(a[0])) for r, a in pairs))
 
 
 def _named(run: RunLog) -> dict[int, int]:

@@ -8,10 +8,11 @@ from typing import Any, cast
 
 import numpy as np
 
-from calibration.decisions import Decisions
+from calibration.decisions import STEP_COLUMNS, Decisions, Load
 from live.script import Content, Script, contents_of
 from policies.api import Evictor, Predictor, Prefetcher
-from policies.registry import PolicySet, load
+from policies.registry import PolicySet
+from policies.registry import load as load_policy
 from policies.views import Access, CacheNode, Forecast, HostInfo
 from sim.config import EngineConfig, HostTierConfig, LoadConfig, SimConfig
 from sim.kv.paths import PrefixPaths
@@ -60,19 +61,39 @@ def as_workload(script: Script) -> tuple[Workload, list[int]]:
     return builder.build(), stages
 
 
+def as_overlapping(script: Script, sent: Sequence[int]) -> tuple[Workload, list[int]]:
+    """Return the script as a workload whose requests are released at ticks of one step each, and each one's stage."""
+    builder = WorkloadBuilder("script", hash_block_tokens=1)
+    stages = [-1] * len(script.requests)
+    for workflow in range(script.workflows):
+        # All arrive at once and wait: then what is released at one instant is released in the order of workflows.
+        builder.workflow(f"w{workflow}", arrival_ns=0)
+        for r in (r for r in script.requests if r.workflow == workflow):
+            wait_ns = sent[r.stage] * _STEP_NS
+            parents = [builder.delay(StageKind.WAIT, wait_ns)] if wait_ns else []
+            ids = np.array([*r.prompt, *r.output], dtype=np.uint64)
+            stages[r.stage] = builder.llm(
+                len(r.prompt), len(r.output), parents=parents, agent=r.agent,
+                prompt_units=ids[: len(r.prompt)], sequence_units=ids,
+            )  # fmt: skip
+    return builder.build(), stages
+
+
 def simulated_decisions(
     script: Script,
     kv_blocks: int,
     evictor: Evictor[Any],
     predictor: Predictor[Any] | None = None,
     host_tier: dict[str, Any] | None = None,
+    load: Load | None = None,
 ) -> Decisions:
     """Return what the simulator decides, with the block-hash semantics.
 
     host_tier: as a live run's `live.json` has it. The link takes no time, as the live host's synchronous copies, which
-    the engine's clock does not see.
+    the engine's clock does not see. load: how the requests are sent; None: one after the other.
     """
-    workload, stages = as_workload(script)
+    load = load or Load()
+    workload, stages = as_overlapping(script, load.sent) if load.sent else as_workload(script)
     request_of = {stage: i for i, stage in enumerate(stages)}
     contents = [contents_of([*r.prompt, *r.output], script.block_tokens) for r in script.requests]
     by_stage = {s: contents[i] for s, i in request_of.items()}
@@ -83,7 +104,7 @@ def simulated_decisions(
     tier = HostTierConfig()
     if host_tier is not None:
         _refuse_tier(host_tier)
-        prefetcher = load(
+        prefetcher = load_policy(
             "prefetchers", host_tier["prefetcher"], given_options(host_tier["prefetcher_options"])
         )
         policies = replace(policies, prefetcher=cast("Prefetcher[Any]", prefetcher))
@@ -98,8 +119,9 @@ def simulated_decisions(
     if predictor is not None:
         policies = replace(policies, predictor=predictor)
     tokens = max(len(r.prompt) + len(r.output) for r in script.requests)
+    batched = load.max_num_batched_tokens if load.sent else max(tokens, load.max_num_batched_tokens)
     engine = EngineConfig(
-        block_tokens=script.block_tokens, max_num_seqs=1, max_num_batched_tokens=max(tokens, 2048)
+        block_tokens=script.block_tokens, max_num_seqs=load.max_num_seqs, max_num_batched_tokens=batched
     )
     with MemorySink() as sink:
         simulate(
@@ -115,7 +137,7 @@ def simulated_decisions(
     names = ("stage", "gpu_hit_tokens", "host_hit_tokens", "preemptions")
     columns = (requests[c].to_pylist() for c in names)
     for stage, hit, host_hit, preemptions in zip(*columns, strict=True):
-        if preemptions:
+        if preemptions and not load.sent:
             raise InputError(
                 f"request {request_of[stage]} was preempted: the pool is too small for a comparison"
             )
@@ -123,7 +145,9 @@ def simulated_decisions(
         host_hits[request_of[stage]] = host_hit
     loaded = _loaded(sink.tables()["blocks"])
     prefetched = [c for node, contents in witness.restored if node not in loaded for c in contents]
-    return Decisions(tuple(witness.victims), tuple(hits), tuple(host_hits), tuple(prefetched))
+    columns = (sink.tables()["steps"][c].to_pylist() for c in STEP_COLUMNS)
+    steps = tuple(zip(*columns, strict=True))
+    return Decisions(tuple(witness.victims), tuple(hits), tuple(host_hits), tuple(prefetched), steps)
 
 
 def _refuse_tier(given: dict[str, Any]) -> None:

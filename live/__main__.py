@@ -46,7 +46,7 @@ def _record(args: argparse.Namespace) -> None:
 
 def _replay(args: argparse.Namespace) -> None:
     from live.script import Script
-    from live.vllm.replay import replay
+    from live.vllm.replay import Overlap, replay
     from live.vllm.settings import EvictionSettings
 
     script = Script.open(args.script)
@@ -65,7 +65,10 @@ def _replay(args: argparse.Namespace) -> None:
         load_back=args.load_back,
         prefetcher=args.prefetcher,
     )
-    outputs = replay(script, args.model, settings, args.blocks)
+    overlap = None
+    if args.at_once > 1:
+        overlap = Overlap(args.at_once, max_num_batched_tokens=args.step_tokens)
+    outputs = replay(script, args.model, settings, args.blocks, overlap)
     print(f"{args.out}: {len(outputs)} requests served, {sum(len(a.tokens) for a in outputs)} tokens")
 
 
@@ -94,9 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     record.add_argument("--seed", type=int, default=0)
     record.set_defaults(run=_record)
 
-    replay = commands.add_parser(
-        "replay", help="serve a script in vLLM, one request at a time, under an evictor"
-    )
+    replay = commands.add_parser("replay", help="serve a script in vLLM under an evictor")
     replay.add_argument("script", type=Path)
     replay.add_argument("--model", type=Path, required=True)
     replay.add_argument("--evictor", default="lru", help="a policy's name, or stock")
@@ -105,6 +106,8 @@ def _parser() -> argparse.ArgumentParser:
     replay.add_argument("--policy-path", type=Path)
     replay.add_argument("--blocks", type=int, required=True, help="KV blocks of the pool")
     replay.add_argument("--call-ms-max", type=float, default=0.0)
+    replay.add_argument("--at-once", type=int, default=1, help="workflows whose requests overlap")
+    replay.add_argument("--step-tokens", type=int, default=2048, help="most tokens of a step, with --at-once")
     replay.add_argument("--host-blocks", type=int, default=0, help="KV blocks of host memory behind the pool")
     replay.add_argument("--host-evictor", default="lru")
     replay.add_argument("--host-write", default="write_through", help=f"one of {', '.join(HOST_WRITES)}")

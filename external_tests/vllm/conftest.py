@@ -1,6 +1,6 @@
-"""One model and one recorded script for the whole lane; every engine runs in a process of its own.
+"""One model and one recorded script for the whole lane; engines run one after the other in one process.
 
-The processes start outside the repository, with a folder on their path that has what the host needs of it and not
+What needs an environment or a mishap of its own gets its own process. Processes start outside the repository, with a
 `kernels`, which is also the name of a public distribution that transformers imports when it finds one.
 """
 
@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ ROOT = Path(os.environ.get("FORESERVE_ROOT") or Path(__file__).resolve().parents
 BLOCKS = 30
 SAME_LOGPROB = 1e-3  # fp32: a prompt computed in other pieces adds up in another order
 Run = Callable[..., Path]
+Command = Callable[..., str]
 
 
 def command(site: Path, *arguments: object, **environment: str) -> str:
@@ -49,18 +50,44 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def model(site: Path) -> Path:
+def live(site: Path) -> Iterator[Command]:
+    """Run a command in the process that all share; return what it printed."""
+    process = subprocess.Popen(
+        [sys.executable, str(Path(__file__).parent / "served.py")],
+        cwd=site, env={**os.environ, "PYTHONPATH": str(site)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    stdin, stdout = process.stdin, process.stdout
+    output = site / "output.txt"
+
+    def command(*arguments: object) -> str:
+        stdin.write(json.dumps({"argv": [str(a) for a in arguments], "output": str(output)}) + "\n")
+        stdin.flush()
+        code = stdout.readline().strip()
+        text = output.read_text(encoding="utf-8") if output.exists() else ""
+        assert code == "0", f"exit {code or 'without an answer'}: {text[-3000:]}"
+        return text
+
+    yield command
+    stdin.close()
+    process.wait(timeout=120)
+
+
+@pytest.fixture(scope="session")
+def model(site: Path, live: Command) -> Path:
     given = os.environ.get("FORESERVE_TINY_MODEL")
     if given:
         return Path(given)
-    command(site, "make-model", site / "model")
+    live("make-model", site / "model")
     return site / "model"
 
 
 @pytest.fixture(scope="session")
-def script_path(site: Path, model: Path) -> Path:
+def script_path(site: Path, model: Path, live: Command) -> Path:
     path = site / "script.json"
-    command(site, "record", "hover", "--model", model, "--workflows", 6, "--scale", 5, "--out", path)
+    live("record", "hover", "--model", model, "--workflows", 6, "--scale", 5, "--out", path)
     return path
 
 
@@ -70,18 +97,19 @@ def script(script_path: Path) -> Script:
 
 
 @pytest.fixture(scope="session")
-def run(site: Path, model: Path, script_path: Path) -> Run:
+def run(site: Path, model: Path, script_path: Path, live: Command) -> Run:
     """Replay the script under an evictor, once a set of arguments; return the run's directory."""
     done: dict[tuple[object, ...], Path] = {}
 
-    def replayed(evictor: str, *options: object, **environment: str) -> Path:
-        key = (evictor, *options, *sorted(environment.items()))
+    def replayed(evictor: str, *options: object, blocks: int = BLOCKS, **environment: str) -> Path:
+        key = (evictor, blocks, *options, *sorted(environment.items()))
         if key not in done:
             out = site / f"run{len(done)}"
-            text = command(
-                site, "replay", script_path, "--model", model, "--evictor", evictor, "--predictor", "markov",
-                "--blocks", BLOCKS, "--out", out, *options, **environment,
+            arguments = (
+                "replay", script_path, "--model", model, "--evictor", evictor, "--predictor", "markov",
+                "--blocks", blocks, "--out", out, *options,
             )  # fmt: skip
+            text = command(site, *arguments, **environment) if environment else live(*arguments)
             (out / "output.txt").write_text(text, encoding="utf-8")
             done[key] = out
         return done[key]

@@ -50,12 +50,12 @@ DAMAGED = """
 import sys
 from pathlib import Path
 from live.script import Script
-from live.vllm.engine import SerialEngine
+from live.vllm.engine import Engine
 from live.vllm.settings import EvictionSettings
 script = Script.open(Path(sys.argv[1]))
 settings = EvictionSettings(host_blocks=200, agents=script.agents, log_dir=sys.argv[3])
 answers = []
-with SerialEngine(Path(sys.argv[2]), script.block_tokens, 30, settings) as engine:
+with Engine(Path(sys.argv[2]), script.block_tokens, 30, settings) as engine:
     from vllm.distributed.kv_transfer import get_kv_transfer_group
     for r in script.requests:
         if r.stage % 10 == 9:

@@ -81,7 +81,7 @@ ZEROED = """
 import sys
 from pathlib import Path
 from live.script import Script
-from live.vllm.engine import SerialEngine
+from live.vllm.engine import Engine
 from live.vllm.settings import EvictionSettings
 script = Script.open(Path(sys.argv[1]))
 first = script.requests[0]
@@ -96,7 +96,7 @@ def answers(engine, zero):
         for cache in core.model_executor.driver_worker.worker.model_runner.kv_caches:
             cache.zero_()
     return engine.serve(longer, 40)
-with SerialEngine(Path(sys.argv[2]), script.block_tokens, 40, EvictionSettings()) as engine:
+with Engine(Path(sys.argv[2]), script.block_tokens, 40, EvictionSettings()) as engine:
     right = answers(engine, False)
     engine._engine.reset_prefix_cache()
     again = answers(engine, False)

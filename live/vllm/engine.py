@@ -1,4 +1,4 @@
-"""A vLLM engine in this process for serial requests, set up so that equal inputs give equal events."""
+"""A vLLM engine in this process, set up so that equal inputs give equal events."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from live.tiny.model import MAX_POSITIONS
 from live.vllm import compat
@@ -36,17 +36,26 @@ class Answer(NamedTuple):
     logprob: float
 
 
-class SerialEngine:
-    """Serves one request at a time, greedily, in fp32. A context manager; mutated by `serve`.
+class Engine:
+    """Serves greedily, in fp32. A context manager; mutated by `serve`, or by `send` and `step`.
 
     blocks     KV blocks of the pool, as policies count them (vLLM's own count has one more, never used)
     settings   an evictor to load; None leaves the engine as it is installed
+    given      further arguments of vLLM's
     Variables of the environment that are set already are kept (`VLLM_ENABLE_V1_MULTIPROCESSING=1` puts the engine
     core, and with it the evictor, into a process of its own).
     """
 
     def __init__(
-        self, model: Path, block_tokens: int, blocks: int, settings: EvictionSettings | None
+        self,
+        model: Path,
+        block_tokens: int,
+        blocks: int,
+        settings: EvictionSettings | None,
+        *,
+        max_num_seqs: int = 1,
+        max_num_batched_tokens: int = 2048,
+        **given: Any,
     ) -> None:
         for name, value in _ENVIRONMENT.items():  # before anything of vLLM is imported
             os.environ.setdefault(name, value)
@@ -54,7 +63,8 @@ class SerialEngine:
         if not (model / "config.json").is_file():
             raise InputError(f"{model}: no model; make one with: python -m live make-model {model}")
         vllm: Any = importlib.import_module("vllm")
-        given: dict[str, Any] = {"kv_transfer_config": settings.transfer_config()} if settings else {}
+        if settings:
+            given["kv_transfer_config"] = settings.transfer_config()
         self._params: Any = vllm.SamplingParams
         self._engine: Any = vllm.LLM(
             str(model),
@@ -63,8 +73,8 @@ class SerialEngine:
             block_size=block_tokens,
             num_gpu_blocks_override=blocks + 1,
             max_model_len=min(MAX_POSITIONS, blocks * block_tokens),
-            max_num_seqs=1,
-            max_num_batched_tokens=2048,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
             enable_prefix_caching=True,
             disable_log_stats=True,
             async_scheduling=False,
@@ -77,7 +87,26 @@ class SerialEngine:
         self, prompt: Sequence[int], output_tokens: int, sender: dict[str, Any] | None = None
     ) -> Answer:
         """Return the `output_tokens` tokens that follow `prompt`. sender: see `live.vllm.attribution`."""
-        params = self._params(
+        params = self._sampling(output_tokens, sender)
+        done = self._engine.generate([{"prompt_token_ids": list(prompt)}], [params], use_tqdm=False)
+        return _answer(done[0])
+
+    def send(
+        self, name: str, prompt: Sequence[int], output_tokens: int, sender: dict[str, Any] | None = None
+    ) -> None:
+        """Add a request; `step` serves it."""
+        params = self._sampling(output_tokens, sender)
+        self._engine.llm_engine.add_request(name, {"prompt_token_ids": list(prompt)}, params)
+
+    def step(self) -> list[tuple[str, Answer]]:
+        """Run one step, if there is anything to do; return who ended in it."""
+        engine = self._engine.llm_engine
+        if not engine.has_unfinished_requests():
+            return []
+        return [(out.request_id, _answer(out)) for out in engine.step() if out.finished]
+
+    def _sampling(self, output_tokens: int, sender: dict[str, Any] | None) -> Any:
+        return self._params(
             temperature=0,
             max_tokens=output_tokens,
             ignore_eos=True,
@@ -85,14 +114,16 @@ class SerialEngine:
             logprobs=0,
             extra_args=sender,
         )
-        done = self._engine.generate([{"prompt_token_ids": list(prompt)}], [params], use_tqdm=False)
-        answer = done[0].outputs[0]
-        return Answer([int(t) for t in answer.token_ids], float(answer.cumulative_logprob))
 
-    def __enter__(self) -> SerialEngine:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         """End the engine; a host that records writes its log now."""
         # The default of 5 s may end an engine core of its own before its log is written.
         self._engine.llm_engine.engine_core.shutdown(timeout=_SHUTDOWN_S)
+
+
+def _answer(output: Any) -> Answer:
+    answer = output.outputs[0]
+    return Answer([int(t) for t in answer.token_ids], float(answer.cumulative_logprob))

@@ -134,14 +134,21 @@ class EvictionConnector(_Base, _AllGroups):  # type: ignore[misc]
         if self._host is None:
             return StepCopies()
         scheduled = scheduler_output.num_scheduled_tokens
+        if scheduled:
+            drafts = {r: len(d) for r, d in scheduler_output.scheduled_spec_decode_tokens.items()}
+            preempted = scheduler_output.preempted_req_ids or ()
+            self._host.opened(scheduled, drafts, preempted, self._requests)
         return StepCopies(
             self._host.step(scheduled, self._output_tokens, self._decode_shape(scheduler_output))
         )
 
     def update_connector_output(self, connector_output: Any) -> None:
         """A step ended: what became of its loads."""
+        if self._host is None:
+            return
         answer = connector_output.kv_connector_worker_meta
-        if self._host is not None and isinstance(answer, StepReport):
+        self._host.closed(self._requests)
+        if isinstance(answer, StepReport):
             self._host.landed(answer.report)
 
     def request_finished(self, request: Any, block_ids: Any) -> tuple[bool, None]:

@@ -19,6 +19,7 @@ from live.vllm.poolhands import Codec, Hands
 from live.vllm.queue import PolicyQueue
 from live.vllm.records import RunRecords
 from live.vllm.settings import EvictionSettings
+from live.vllm.steps import Pool, StepRecords
 from live.vllm.tiering import PoolLog, Tiering
 from policies.views import BatchShape, Forecast, HostInfo, WorkflowView
 from traces.errors import InputError
@@ -40,7 +41,9 @@ class EvictionHost:
         self.settings = settings
         self.tables = TableRecorder()
         self.records = RunRecords(self.tables)
+        self.steps = StepRecords(self.tables)
         self.failed = ""
+        self._running: set[str] = set()
         self._clock_ns = clock_ns
         self._began_ns = clock_ns()
         self._reader = AttributionReader(settings.agents, self._say)
@@ -50,6 +53,7 @@ class EvictionHost:
         self.tiering: Tiering | None = None
         self._hit_blocks: dict[str, int] = {}
         self._awaited: list[int] = []
+        self._unnoted = ""
         self._history: dict[int, list[int]] = {}
         self._finished: list[int] = []
         self._offered = Attribution()
@@ -136,6 +140,7 @@ class EvictionHost:
     def admitted(self, request: Any, blocks: list[int] | None = None, external_tokens: int = 0) -> None:
         """A request got its blocks, those of `external_tokens` after its hits to be loaded from the host."""
         now_ns = self.now_ns()
+        self._running.add(request.request_id)
         self.records.admitted(request.request_id, request.num_tokens, now_ns, external_tokens)
         if self.tiering is not None:
             access = self.records.sender(request.request_id).access(now_ns)
@@ -170,6 +175,26 @@ class EvictionHost:
         # What was promised and will not come is computed again.
         return copies or Copies(loads=[Load(-1, block, -1, True) for block in awaited])
 
+    def opened(
+        self,
+        scheduled: dict[str, int],
+        drafts: dict[str, int],
+        preempted: Iterable[str],
+        requests: dict[str, Any],
+    ) -> None:
+        """Note the step that was scheduled: its tokens, drafted ones among them, and who lost its blocks for it."""
+        for name in preempted:
+            self._running.discard(name)
+            self.records.preempted(name, requests[name].num_tokens if name in requests else 0, self.now_ns())
+        free = self._pool.free_block_queue.num_free_blocks
+        pool = Pool(self._pool.num_gpu_blocks - 1 - free, free - len(self.tree.blank))
+        waiting = self.records.open - len(self._running)
+        self._noted(self.steps.opened, scheduled, drafts, requests, waiting, pool, self.now_ns())
+
+    def closed(self, requests: dict[str, Any]) -> None:
+        """A step's output was accounted."""
+        self._noted(self.steps.closed, requests, self.now_ns())
+
     def landed(self, report: LoadReport) -> None:
         """The worker tells what became of a step's loads."""
         if self.tiering is not None:
@@ -182,6 +207,8 @@ class EvictionHost:
             self._hit_blocks.pop(request.request_id, None)
             keys = self._keys(request, request.num_tokens - 1)
             self._guarded(self.tiering.read, sender.access(self.now_ns()), keys)
+        self._running.discard(request.request_id)
+        drafted = self._noted(self.steps.ended, request.request_id, request.num_output_tokens)
         aborted = "ABORT" in request.status.name or "ERROR" in request.status.name
         self.records.ended(
             request.request_id,
@@ -189,6 +216,7 @@ class EvictionHost:
             request.num_preemptions,
             "aborted" if aborted else "finished",
             self.now_ns(),
+            drafted or (0, 0),
         )
         if sender.finished and sender.workflow >= 0:
             self._finished.append(sender.workflow)
@@ -199,6 +227,7 @@ class EvictionHost:
             return
         self._closed = True
         self._workflows_finished()
+        self.steps.flush({}, self.now_ns())
         self.records.close()
         now_ns = self.now_ns()
         guards = [("evictors", self.evictor), ("predictors", self.predictor)]
@@ -335,6 +364,16 @@ class EvictionHost:
             return call(*args)
         except Exception as e:
             self._fail(getattr(call, "__name__", "host"), e)
+            return None
+
+    def _noted(self, call: Callable[..., T], *args: Any) -> T | None:
+        """Write something down; what cannot be costs rows, not the run."""
+        try:
+            return call(*args)
+        except Exception as e:
+            if not self._unnoted:
+                self._unnoted = f"{type(e).__name__}: {e}"
+                self._say(f"a step was not recorded: {self._unnoted}")
             return None
 
     def _keys(self, request: Any, tokens: int) -> list[bytes]:

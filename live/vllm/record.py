@@ -10,7 +10,7 @@ from typing import Any
 from live.rekey import TokenPaths, TokenSource, serial_order
 from live.script import Content, Script, ScriptRequest, contents_of, renumbered
 from live.tiny.text import document
-from live.vllm.engine import SerialEngine
+from live.vllm.engine import Engine
 from traces import workloads
 from traces.errors import InputError
 from traces.resample import resample
@@ -31,7 +31,7 @@ def record(workload: str, model: Path, workflows: int, scale: int, seed: int) ->
     paths = TokenPaths(taken, _text_source(model, seed), scale, BLOCK_TOKENS)
     rows: list[ScriptRequest] = []
     computed: set[Content] = set()
-    with SerialEngine(model, BLOCK_TOKENS, 2 * _MAX_TOKENS // BLOCK_TOKENS, None) as engine:
+    with Engine(model, BLOCK_TOKENS, 2 * _MAX_TOKENS // BLOCK_TOKENS, None) as engine:
         for stage in serial_order(taken, _AT_ONCE, seed):
             prompt, wanted = paths.prompt(stage), paths.output_tokens(stage)
             if len(prompt) + wanted > _MAX_TOKENS:

@@ -1,8 +1,7 @@
-"""What a run in vLLM leaves in the simulator's tables: requests, cache events, decisions, workflows.
+"""What a run in vLLM leaves in the simulator's tables of requests, cache events, decisions and workflows.
 
 Times are nanoseconds since the recorder began. A first token is seen when the step after it is scheduled, or when
-its request ends, so its time is late by up to the engine's own work between two steps. There are no `steps`: the
-connector is not told when a step ends.
+its request ends, so its time is late by up to the engine's own work between two steps. `live.vllm.steps` has the steps.
 """
 
 from __future__ import annotations
@@ -93,6 +92,11 @@ class RunRecords:
             record.prefilled += max(0, min(tokens, record.target_tokens - record.computed))
             record.computed += tokens
 
+    def preempted(self, request: str, tokens: int, now_ns: int) -> None:
+        """The request lost its blocks and waits again, to compute `tokens` or what of them is not cached by then."""
+        sender = self.sender(request)
+        self.tables.add("decisions", (now_ns, 0, "engine", "preempt", sender.workflow, sender.stage, tokens))
+
     def tokens_seen(self, generated: dict[str, int], now_ns: int) -> None:
         """Requests have so many output tokens by now; only those without a first token are looked at."""
         for request in list(self._starting):
@@ -100,12 +104,25 @@ class RunRecords:
                 self._first_token(request, now_ns)
 
     @property
+    def open(self) -> int:
+        """Requests that arrived and have not ended."""
+        return len(self._open)
+
+    @property
     def starting(self) -> set[str]:
         """Requests admitted whose first token was not seen."""
         return self._starting
 
-    def ended(self, request: str, output_tokens: int, preemptions: int, status: str, now_ns: int) -> None:
-        """The request ended; `status` is one of REQUEST_STATUS."""
+    def ended(
+        self,
+        request: str,
+        output_tokens: int,
+        preemptions: int,
+        status: str,
+        now_ns: int,
+        drafted: tuple[int, int] = (0, 0),
+    ) -> None:
+        """The request ended; `status` is one of REQUEST_STATUS, `drafted` its drafted and accepted tokens."""
         record = self._open.get(request)
         if record is None:
             return
@@ -123,7 +140,7 @@ class RunRecords:
                 sender.stage, sender.workflow, sender.agent, 0, record.prompt_tokens, output_tokens,
                 record.released_ns, record.admitted_ns, record.first_token_ns, now_ns,
                 record.hit_tokens - min(0, recomputed), record.host_tokens, record.prefilled, max(0, recomputed),
-                preemptions, 0, 0,
+                preemptions, *drafted,
                 REQUEST_STATUS.index(status), "" if status == "finished" else "by the client",
             ),
         )  # fmt: skip

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 from live.script import Script
-from live.vllm.engine import Answer, SerialEngine
+from live.vllm.engine import Answer, Engine
 from live.vllm.settings import EvictionSettings
+from live.vllm.ticks import overlapping, write_ticks
 from traces.errors import InputError
 
 
-def replay(script: Script, model: Path, settings: EvictionSettings, blocks: int) -> list[Answer]:
-    """Send the script's requests one after the other; return the answers.
+@dataclass(frozen=True)
+class Overlap:
+    """How requests overlap: `at_once` workflows are open, a pause of up to `pause_ticks` steps follows each answer."""
+
+    at_once: int
+    pause_ticks: int = 8
+    max_num_batched_tokens: int = 2048
+    seed: int = 0
+
+
+def replay(
+    script: Script, model: Path, settings: EvictionSettings, blocks: int, overlap: Overlap | None = None
+) -> list[Answer]:
+    """Send the script's requests, one after the other or overlapping; return the answers in the script's order.
 
     The run's tables, `live.json` and `outputs.json` (token ids and a log probability a request) are in
     `settings.log_dir` then. Raises InputError where that exists, where a policy cannot be served live, or where a
@@ -31,13 +45,24 @@ def replay(script: Script, model: Path, settings: EvictionSettings, blocks: int)
             f"blocks={blocks}: the largest request takes {-(-largest // script.block_tokens)} of them"
         )
     outputs: list[Answer] = []
-    with SerialEngine(model, script.block_tokens, blocks, settings) as engine:
-        for r in script.requests:
-            sender = {
-                "wf_id": r.workflow, "stage": r.stage, "agent": r.agent, "wf_finished": int(r.finished),
-            }  # fmt: skip
-            outputs.append(engine.serve(r.prompt, len(r.output), sender))
+    sent: list[int] = []
+    if overlap is None:
+        with Engine(model, script.block_tokens, blocks, settings) as engine:
+            for r in script.requests:
+                sender = {
+                    "wf_id": r.workflow, "stage": r.stage, "agent": r.agent, "wf_finished": int(r.finished),
+                }  # fmt: skip
+                outputs.append(engine.serve(r.prompt, len(r.output), sender))
+    else:
+        budget = overlap.max_num_batched_tokens
+        with Engine(
+            model, script.block_tokens, blocks, settings, max_num_seqs=overlap.at_once,
+            max_num_batched_tokens=budget,
+        ) as engine:  # fmt: skip
+            outputs, sent = overlapping(script, engine, overlap.at_once, overlap.pause_ticks, overlap.seed)
     if not directory.is_dir():
         raise InputError(f"{directory}: the engine ended without writing its log")
     (directory / "outputs.json").write_text(json.dumps(outputs) + "\n", encoding="utf-8")
+    if overlap is not None:
+        write_ticks(directory, sent, overlap.at_once, overlap.max_num_batched_tokens)
     return outputs
