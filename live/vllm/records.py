@@ -195,6 +195,6 @@ class RunRecords:
 
     def _workflow_row(self, workflow: int, known: _Workflow, now_ns: int) -> None:
         row: tuple[Any, ...] = (
-            workflow, known.started_ns, known.started_ns, now_ns, known.requests, known.requests, known.rejected,
+            workflow, known.started_ns, known.started_ns, now_ns, known.requests, known.requests, known.rejected, 0,
         )  # fmt: skip
         self.tables.add("workflows", row)
