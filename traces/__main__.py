@@ -1,4 +1,4 @@
-"""`python -m traces describe | convert | generate`: look at, convert and make workloads."""
+"""`python -m traces describe | convert | recurrence | generate`: look at, convert and make workloads."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from traces.describe import describe
 from traces.describe_text import render
 from traces.errors import InputError
 from traces.export import to_json, write
+from traces.recurrence_keys import SOURCES, measure
 from traces.schema import Workload
 
 _FILE_HELP = "a trace file or folder, or the name of an embedded workload"
@@ -33,6 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if args.command == "describe":
             described = describe(_load(args.file, args.format, args.option))
             print(to_json(described) if args.json else render(described))
+        elif args.command == "recurrence":
+            print(to_json(measure(args.file, args.format)))
         elif args.command == "convert":
             workload = _load(args.source, args.format, args.option)
             write(workload, args.out)
@@ -54,7 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python -m traces", description=__doc__, allow_abbrev=False)
-    commands = parser.add_subparsers(dest="command", required=True, metavar="describe | convert | generate")
+    metavar = "describe | convert | recurrence | generate"
+    commands = parser.add_subparsers(dest="command", required=True, metavar=metavar)
     known = ", ".join(formats.names())
     for name, text in (
         ("describe", "print what a trace holds"),
@@ -74,6 +78,14 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument(
             "--option", action="append", default=[], metavar="NAME=VALUE", help="option of the importer"
         )
+    command = commands.add_parser(
+        "recurrence",
+        help="print how much of what a public set asks for was asked for before",
+        description="Shares under every key of the set, as JSON.",
+        allow_abbrev=False,
+    )
+    command.add_argument("file", type=Path, metavar="FILE", help="file or folder of the original set")
+    command.add_argument("--format", required=True, metavar="NAME", help=", ".join(SOURCES))
     command = commands.add_parser("generate", help="make a seeded synthetic workload", allow_abbrev=False)
     add_arguments(command)
     return parser

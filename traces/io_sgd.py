@@ -27,7 +27,7 @@ SOURCE = "Schema-Guided Dialogue (google-research-datasets/dstc8-schema-guided-d
 LICENCE = "CC BY-SA 4.0"
 OFFERS = ("single", "menu", "all")
 REPLIES = ("clock", "recorded")
-_SUFFIXES = (".json", ".json.gz")
+SUFFIXES = (".json", ".json.gz")
 
 
 def read(
@@ -56,7 +56,7 @@ def read(
     skipped: Counter[str] = Counter()
     names = wanted(only)
     found: list[Chain] = []
-    for file in source_files(path, _SUFFIXES):
+    for file in source_files(path, SUFFIXES):
         if file.name.startswith("schema."):
             continue
         for chain in chains(file, skipped):
@@ -105,7 +105,7 @@ def read(
 
 def sniff(path: Path, head: bytes) -> bool:
     """Say whether a file's head, or the first file of a folder, looks like SGD."""
-    found = head_of(path, head, _SUFFIXES)
+    found = head_of(path, head, SUFFIXES)
     return b'"dialogue_id"' in found and b'"speaker"' in found and b'"frames"' in found
 
 

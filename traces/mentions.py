@@ -26,7 +26,9 @@ _MONTHS = frozenset(
     _WORDS("january february march april may june july august september october november december")
 )
 _WORD = re.compile(r"[^\W_]+(?:[-'’.&][^\W_]+)*\.?|[^\w\s]")
-_ABBREVIATION = re.compile(r"(?:[^\W\d_]\.?|[A-Z][^\W\d_]{0,2}\.|(?:[^\W\d_]\.)+[^\W\d_]\.?)$")
+_ABBREVIATION = re.compile(
+    r"(?:[^\W\d_]\.?|[A-Z][a-z]\.|(?:Mrs|Rev|Gen|Col|Sgt|Hon|Gov|Sen|Rep|Ltd|Inc)\.|(?:[^\W\d_]\.)+[^\W\d_]\.?)$"
+)
 _POSSESSIVE = re.compile(r"['’]s$")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -23,9 +22,17 @@ def seen_before(
     >>> seen_before([[1], [1], [2], [1]], sizes=(4,))
     {4: 0.5}
     """
+    found = shares_by_order(groups, sizes, orders)
+    return {size: round(sum(shares) / orders, 4) for size, shares in found.items()}
+
+
+def shares_by_order(
+    groups: Sequence[Sequence[int]], sizes: Sequence[int] = SIZES, orders: int = 20
+) -> dict[int, list[float]]:
+    """Return what `seen_before` is the mean of: for each size one share an order, rounded to 9 digits."""
     n = len(groups)
     wanted = sorted({s for s in sizes if s <= n} | {n})
-    total: Counter[int] = Counter()
+    out: dict[int, list[float]] = {size: [] for size in wanted}
     for turn in range(orders):
         order = np.argsort(
             draws.bits_array(0, "recurrence/order", turn, np.arange(n)), kind="stable"
@@ -37,6 +44,6 @@ def seen_before(
                 mentions += 1
                 repeats += key in seen
                 seen.add(key)
-            if count in wanted and mentions:
-                total[count] += round(1e9 * repeats / mentions)
-    return {size: round(total[size] / orders / 1e9, 4) for size in wanted}
+            if count in out:
+                out[count].append(round(repeats / mentions, 9) if mentions else 0.0)
+    return out
