@@ -95,7 +95,10 @@ def sniff(path: Path, head: bytes) -> bool:
 
 def _counts(found: list[Task], weights: TfIdf) -> dict[str, Any]:
     calls = [(t, u, c) for t in found for u in t.turns for c in u.calls]
-    ranks = [_rank([weights.score(u.words, f.words) for f in t.functions], c.function) for t, u, c in calls]
+    ranks: dict[str, list[int]] = {}
+    for t, u, c in calls:
+        score = [weights.score(u.words, f.words) for f in t.functions]
+        ranks.setdefault(t.group, []).append(_rank(score, c.function))
     return {
         "tasks": dict(sorted(Counter(t.group for t in found).items())),
         "calls": len(calls),
@@ -106,7 +109,8 @@ def _counts(found: list[Task], weights: TfIdf) -> dict[str, Any]:
         ),
         "calls_whose_arguments_all_can_be_copied": round(sum(c.copied for *_, c in calls) / len(calls), 4),
         "chosen_among_the_best_by_retrieval": {
-            str(k): round(sum(rank < k for rank in ranks) / len(calls), 4) for k in (1, 2, 3)
+            group: {str(k): round(sum(r < k for r in row) / len(row), 4) for k in (1, 2, 3)}
+            for group, row in sorted(ranks.items())
         },
     }
 

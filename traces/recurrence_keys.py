@@ -7,22 +7,24 @@ key.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from traces import io_hover, io_sgd, io_sweagent
+from traces import io_hover, io_reflexion, io_sgd, io_sweagent
 from traces._musique_records import questions
 from traces._records import get, load_json, source_files
 from traces._sgd_records import SELECT, chains
 from traces.errors import InputError, nearest
 from traces.identity import identity
 from traces.io_musique import KEYS
-from traces.reading import head_bytes, records
+from traces.reading import head_bytes, read_bytes, records
 from traces.recurrence import shares_by_order
 
 Groups = list[list[int]]
+_SEARCH = re.compile(r"^Action(?: \d+)?: Search\[(.*)\]", re.MULTILINE)
 
 
 def measure(path: Path, form: str) -> dict[str, Any]:
@@ -102,9 +104,20 @@ def _sweagent(path: Path) -> dict[str, Groups]:
     return {"command in its repository": groups}
 
 
+def _reflexion(path: Path) -> dict[str, Groups]:
+    """Searches that a recorded ReAct agent made, word for word, in the first trial of each log: one run."""
+    groups = []
+    for file in source_files(path, io_reflexion.SUFFIXES):
+        trials = read_bytes(file).decode(errors="replace").split("BEGIN TRIAL")
+        questions = re.split(r"^Question:", trials[min(1, len(trials) - 1)], flags=re.MULTILINE)[1:]
+        groups += [_SEARCH.findall(q) for q in questions]
+    return {"search": [[identity("name", s) for s in g] for g in groups]}
+
+
 SOURCES: dict[str, Callable[[Path], dict[str, Groups]]] = {
     "musique": _musique,
     "titles": lambda path: _titles(path, (*io_hover.SUFFIXES, ".jsonl")),
     "sgd": _sgd,
     "sweagent": _sweagent,
+    "reflexion": _reflexion,
 }

@@ -124,7 +124,9 @@ def test_the_retriever_scores_the_function_whose_description_the_question_repeat
     named = np.flatnonzero(b.option_outcome == b.option_outcome[b.option_chosen][0])
     assert best in named
     assert b.drafters == ("retrieval",)
-    assert w.provenance["records"]["chosen_among_the_best_by_retrieval"] == {"1": 1.0, "2": 1.0, "3": 1.0}
+    assert w.provenance["records"]["chosen_among_the_best_by_retrieval"] == {
+        "live_multiple": {"1": 1.0, "2": 1.0, "3": 1.0}
+    }
 
 
 def test_what_writes_is_never_declared_safe_and_unknown_verbs_are_not_either(tmp_path: Path) -> None:

@@ -41,6 +41,17 @@ def test_a_command_recurs_in_its_own_repository_only(tmp_path: Path) -> None:
     assert found["seen_before"]["3"][0] == round(2 / 6, 4)
 
 
+def test_searches_of_a_first_trial_recur_word_for_word(tmp_path: Path) -> None:
+    def attempt(question: str, *names: str) -> str:
+        steps = [f"Thought {k}: t\nAction {k}: Search[{n}]\nObservation {k}: o" for k, n in enumerate(names)]
+        return "\n".join([f"Question: {question}", *steps, ""])
+
+    one = "BEGIN TRIAL 1\n" + attempt("q1", "A", "B") + attempt("q2", "A", "C c")
+    (tmp_path / "log.txt").write_text(one + "BEGIN TRIAL 2\n" + attempt("q1", "C c", "C c"))
+    found = measure(tmp_path, "reflexion")["search"]
+    assert (found["groups"], found["mentions"], found["there_twice"]) == (2, 4, 0.5)
+
+
 def test_orders_differ_and_their_mean_is_the_share(tmp_path: Path) -> None:
     groups = [[str(k % 7), str(k)] for k in range(150)]
     mean, low, high = measure(titles(tmp_path, *groups, lines=True), "titles")["supporting title"][
@@ -77,6 +88,7 @@ def test_what_is_kept_of_the_sets_has_the_form_of_a_measurement() -> None:
         "musique",
         "hover",
         "2wikimultihop",
+        "reflexion",
         "sgd",
         "sweagent_one_run",
         "sweagent_three_runs",
