@@ -376,9 +376,13 @@ class Bucketer(Policy[S]):
 
 @dataclass(frozen=True)
 class Router(Policy[S]):
-    """Chooses the replica of a request, and the order of a replica's queue."""
+    """Chooses the replica of a request, and the order of a replica's queue.
+
+    reads_dataflow   it uses `RequestView.depth`; hosts that know fill it in only when this is True
+    """
 
     family: ClassVar[str] = "routers"
+    reads_dataflow: ClassVar[bool] = False
 
     @abstractmethod
     def pick(self, state: S, request: RequestView, replicas: Sequence[ReplicaView]) -> int:

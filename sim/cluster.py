@@ -12,6 +12,7 @@ from sim.engine import Engine
 from sim.forecasts import ForecastStream
 from sim.log import RunLog
 from sim.request import Request
+from traces.dataflow import depths
 from traces.schema import Workload
 
 _NS = 1_000
@@ -46,6 +47,7 @@ class Cluster:
             self._forecasts = ForecastStream(
                 policies.predictor, workload, host, self._forecast, self._charge if on_step else None
             )
+        self._depth = depths(workload) if policies.router.reads_dataflow else None
         self._home: dict[int, int] = {}  # workflow -> replica of its newest request
 
     def request(self, stage: int, now_ps: int) -> Request:
@@ -54,13 +56,13 @@ class Cluster:
         view: RequestView | None = None
         replica = 0
         if len(self.engines) > 1:
-            view = RequestView(stage, stage, workflow, agent, now_ps // _NS, self._prompt[stage])
+            view = self._view(stage, stage, now_ps)
             replica = self._router.pick(self._router_state, view, self.engines)
             self._log.add("decisions", (now_ps // _NS, replica, "routers", "pick", workflow, stage, replica))
         engine = self.engines[replica]
         priority = 0
         if engine.config.queue == "priority":
-            view = view or RequestView(stage, stage, workflow, agent, now_ps // _NS, self._prompt[stage])
+            view = view or self._view(stage, stage, now_ps)
             priority = self._router.priority(self._router_state, view)
         self._home[workflow] = replica
         if self._forecasts is not None:
@@ -88,7 +90,7 @@ class Cluster:
             fill=True,
             low=launch.priority == "low",
         )
-        view = RequestView(number, stage, workflow, agent, now_ps // _NS, self._prompt[stage])
+        view = self._view(number, stage, now_ps)
         home = self._home.get(workflow, 0)
 
         def burden(engine: Engine) -> tuple[int, int, int]:
@@ -97,6 +99,11 @@ class Cluster:
 
         request.replica = min(self.engines, key=burden).index if len(self.engines) > 1 else 0
         return request
+
+    def _view(self, number: int, stage: int, now_ps: int) -> RequestView:
+        depth = 0 if self._depth is None else self._depth[stage]
+        workflow, agent, prompt = self._workflow[stage], self._agent[stage], self._prompt[stage]
+        return RequestView(number, stage, workflow, agent, now_ps // _NS, prompt, depth=depth)
 
     def submit(self, request: Request) -> None:
         """Hand a request to its replica."""

@@ -29,7 +29,8 @@ class Subgraph(ReusePolicy[None]):
 
     def names(self, state: None, stage: StageView) -> Sequence[ReuseName]:
         """Return the names, outermost first."""
-        parts = [reuse_names.of_scope(s) for s in stage.scopes if s.kind == "subgraph" and s.stages > 1]
+        # A whole request is the outermost part of all.
+        parts = [reuse_names.of_scope(s) for s in stage.scopes if s.stages > 1]
         return [*parts, reuse_names.of_stage(stage)]
 
     def limits(self) -> tuple[int, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from policies.api import HostInfo, ReplicaView, RequestView, Router
 
@@ -34,6 +35,7 @@ class Parrot(Router[ParrotState]):
     ctx_aware: bool = True
     most_capacity: bool = False
 
+    reads_dataflow: ClassVar[bool] = True
     label = "Parrot"
     source = "Parrot (OSDI 2024), global scheduler"
 

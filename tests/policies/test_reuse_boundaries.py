@@ -160,7 +160,7 @@ def test_a_write_removes_a_subgraph_whose_inner_stage_read_the_key() -> None:
     run(index, graph, [1, 1, 1], 0)
     before = len(index)
     gone = index.write(1, 1)
-    assert {name.scope for name in gone} == {"stage", "subgraph"}
+    assert {name.scope for name in gone} == {"stage", "subgraph", "request"}
     assert len(index) == before - len(gone)
 
 

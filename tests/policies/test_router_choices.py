@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from policies._laws_workflow import ToyReplica
 from policies.api import RequestView, Router
 from policies.laws import toy_host
@@ -44,3 +46,41 @@ def test_prefix_aware_leaves_the_cache_when_both_bounds_are_exceeded() -> None:
     assert pick("prefix_aware", replica(0), replica(1, running=33, cached=32)) == 0
     assert pick("prefix_aware", replica(0, running=80), replica(1, running=113, cached=32)) == 1
     assert pick("prefix_aware", replica(0), replica(1, running=5, cached=32), max_extra_requests="4") == 0
+
+
+def test_parrot_keeps_a_group_together_then_follows_the_prefix_then_the_load() -> None:
+    router = load("routers", "parrot")
+    assert isinstance(router, Router)
+    state = router.new_state(toy_host())
+    a, b = replica(0, running=1, cached=16), replica(1, running=9, cached=32)
+    assert router.pick(state, REQUEST, [a, b]) == 1
+    assert router.pick(state, REQUEST, [a, replica(1, running=9)]) == 1  # its group runs there
+    other = replace(REQUEST, workflow=7)
+    assert router.pick(state, other, [replica(0, running=3), replica(1, running=2)]) == 1
+    assert pick("parrot", a, b, ctx_aware=False) == 0
+
+
+def test_parrot_passes_over_a_replica_without_room() -> None:
+    full = ToyReplica(0, 0, 0, 3500, 0, 900)  # of 4,096 tokens; the request has 1,000
+    assert pick("parrot", full, replica(1, running=9)) == 1
+    assert pick("parrot", full, ToyReplica(1, 0, 0, 4000, 0, 0)) == 0  # none has room: the preferred one
+
+
+def test_parrot_s_code_and_its_comment_disagree_about_capacity() -> None:
+    empty, fuller = ToyReplica(0, 2, 0, 0, 0, 0), ToyReplica(1, 2, 0, 500, 0, 0)
+    assert pick("parrot", empty, fuller) == 1
+    assert pick("parrot", empty, fuller, most_capacity=True) == 0
+
+
+def test_parrot_lets_deeper_dataflow_go_first() -> None:
+    router = load("routers", "parrot")
+    assert isinstance(router, Router)
+    deep = replace(REQUEST, depth=5)
+    assert router.priority(router.new_state(toy_host()), deep) < router.priority(None, REQUEST)
+
+
+def test_helium_weighs_shared_prefix_against_queued_tokens() -> None:
+    assert pick("helium", replica(0, cached=500), replica(1, queued=100, cached=700)) == 1
+    assert pick("helium", replica(0, cached=500), replica(1, queued=300, cached=700)) == 0
+    assert pick("helium", replica(0, cached=500), replica(1, queued=300, cached=700), queue_weight=0.0) == 1
+    assert pick("helium", replica(0, running=2), replica(1, running=1)) == 1
