@@ -12,11 +12,10 @@ FAR = 1 << 60  # the agent will not run
 class StepGraph:
     """Transitions between agents, counted over all workflows. Mutated by `observe`; `steps` fills a table.
 
-    requests   workflow -> stage of its newest request, so that one request counts once
     A transition between requests that overlap in time counts in the order of their accesses.
     """
 
-    __slots__ = ("_agents", "_counts", "_expected", "_fresh", "_horizon", "_seen", "_table", "requests")
+    __slots__ = ("_agents", "_counts", "_expected", "_fresh", "_horizon", "_seen", "_table")
 
     def __init__(self, agents: int, horizon: int, *, expected: bool) -> None:
         self._agents = agents
@@ -26,7 +25,6 @@ class StepGraph:
         self._seen = 0
         self._fresh = 0
         self._table: list[list[int]] | None = None
-        self.requests: dict[int, int] = {}
 
     def observe(self, agent: int, following: int) -> bool:
         """Count a transition; True when distances may have changed.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from policies._pbkv_declared import DeclaredGraph, Marking
 from policies._pbkv_groups import NOBODY, Group, GroupedOrder
 from policies._pbkv_nodes import ReadersRecord, ReadersState
 from policies._pbkv_steps import FAR, StepGraph, forecast_steps
@@ -18,11 +19,16 @@ class KvflowState(ReadersState[ReadersRecord]):
 
     steps    workflow -> steps-to-execution of each agent, in units of the graph's; filled when asked for
     current  workflow -> the agent that ran last
+    marking  workflow -> where it is in the declared graph, if there is one
+    newest   workflow -> stage of its newest request, so that one request counts once
     """
 
-    __slots__ = ("current", "graph", "order", "steps")
+    __slots__ = ("current", "declared", "graph", "marking", "newest", "order", "steps")
 
-    def __init__(self, graph: StepGraph | None) -> None:
+    def __init__(self, graph: StepGraph | None, declared: DeclaredGraph | None = None) -> None:
+        self.declared = declared
+        self.marking: dict[int, Marking] = {}
+        self.newest: dict[int, int] = {}
         self.order = GroupedOrder(self.distance, self.nearest)
         super().__init__(ReadersRecord, self.order)
         self.graph = graph
@@ -38,7 +44,7 @@ class KvflowState(ReadersState[ReadersRecord]):
         if steps is None:
             current = self.current.get(workflow, -1)
             if self.graph is None or current < 0:
-                return FAR
+                return FAR  # nothing was said of it yet
             steps = self.steps[workflow] = self.graph.steps(current)
         nearest = FAR
         while agents:
@@ -61,15 +67,19 @@ class KvflowState(ReadersState[ReadersRecord]):
     def moved(self, access: Access) -> None:
         """A request of a workflow came: its agent is the current one, and the graph may have learnt. Mutates."""
         workflow, agent = access.workflow, access.agent
-        graph = self.graph
-        if graph is None or workflow < 0 or agent < 0:
+        graph, declared = self.graph, self.declared
+        if (graph is None and declared is None) or workflow < 0 or agent < 0:
             return
         before = self.current.get(workflow, -1)
-        if graph.requests.get(workflow) == access.stage and (access.stage >= 0 or agent == before):
+        if self.newest.get(workflow) == access.stage and (access.stage >= 0 or agent == before):
             return  # another node of the same request
         self.current[workflow] = agent
-        graph.requests[workflow] = access.stage
-        if before >= 0 and graph.observe(before, agent):
+        self.newest[workflow] = access.stage
+        if declared is not None:
+            marking = self.marking[workflow] = declared.ran(self.marking.get(workflow, Marking()), agent)
+            self.steps[workflow] = declared.steps(marking)
+            self.order.moved(workflow)
+        elif graph is not None and before >= 0 and graph.observe(before, agent):
             self.steps.clear()
             self.order.moved_all()
         else:
@@ -81,8 +91,8 @@ class KvflowState(ReadersState[ReadersRecord]):
         self.finish(workflow)
         self.steps.pop(workflow, None)
         self.current.pop(workflow, None)
-        if self.graph is not None:
-            self.graph.requests.pop(workflow, None)
+        self.marking.pop(workflow, None)
+        self.newest.pop(workflow, None)
 
 
 @dataclass(frozen=True)
@@ -93,9 +103,11 @@ class Kvflow(Evictor[KvflowState]):
     shallower ones, then LRU. Agents that cannot run again are infinitely far; nodes of finished workflows beyond.
 
     graph     observed: the graph of transitions seen so far, in any workflow (a step graph derived from the trace;
-              KVFlow is given one that clients declare); forecast: what a predictor says about the workflow
+              KVFlow is given one that clients declare); declared: `edges`, KVFlow's own case; forecast: what a
+              predictor says about the workflow
+    edges     with graph=declared: a>b, a>b|c (one of them), a>b&c (both), b&c>d (an AND join), separated by commas
     steps     shortest: fewest steps to the agent, along edges seen, or at which its forecast probability reaches
-              `likely` (KVFlow's OR join; transitions of one agent at a time have no AND join);
+              `likely` (KVFlow's OR join; transitions seen one agent at a time show no AND join, declared ones do);
               expected: KVFlow-E, our extension to loops, where "steps" are not defined: the mean of the first step
               at which the agent runs, within `horizon`, by the Markov chain of the transitions or by the forecast
     horizon   steps looked ahead when steps=expected; farther counts as horizon + 1
@@ -103,7 +115,8 @@ class Kvflow(Evictor[KvflowState]):
     Source: KVFlow (Pan et al., NeurIPS 2025), section 4.2; as an arm of PBKV, section 6.1.
     """
 
-    graph: Literal["observed", "forecast"] = "observed"
+    graph: Literal["observed", "declared", "forecast"] = "observed"
+    edges: str = ""
     steps: Literal["shortest", "expected"] = "shortest"
     horizon: int = 16
     likely: float = 0.1
@@ -115,9 +128,20 @@ class Kvflow(Evictor[KvflowState]):
             raise InputError(f"horizon={self.horizon}, allowed: 1 to 256")
         if not 0 < self.likely <= 1:
             raise InputError(f"likely={self.likely}, allowed: above 0, to 1")
+        if (self.graph == "declared") != bool(self.edges):
+            raise InputError(
+                f"graph={self.graph} with edges={self.edges!r}: edges go with graph=declared, and only with it"
+            )
+        if self.graph == "declared" and self.steps == "expected":
+            raise InputError("steps=expected: declared edges have no probabilities; allowed: shortest")
 
     def new_state(self, host: HostInfo) -> KvflowState:
-        """Return an empty order and, where the graph is observed, an empty graph."""
+        """Return an empty order and, where the graph is observed, an empty graph.
+
+        Raises InputError for declared edges of agents that the host does not know.
+        """
+        if self.graph == "declared":
+            return KvflowState(None, DeclaredGraph(self.edges, host.agents))
         if self.graph == "forecast":
             return KvflowState(None)
         return KvflowState(StepGraph(len(host.agents), self.horizon, expected=self.steps == "expected"))
@@ -162,7 +186,7 @@ class Kvflow(Evictor[KvflowState]):
 
     def forecast(self, state: KvflowState, forecast: Forecast) -> None:
         """With graph=forecast: new distances of the workflow's agents. Mutates state."""
-        if state.graph is None:
+        if self.graph == "forecast":
             state.steps[forecast.workflow] = forecast_steps(
                 forecast.probability, self.likely, expected=self.steps == "expected"
             )

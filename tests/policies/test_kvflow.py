@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from flat_cache import Hand, Node
 
+from policies._pbkv_declared import DeclaredGraph, Marking
 from policies._pbkv_steps import FAR, UNIT, StepGraph, forecast_steps
 from policies.api import Access, Forecast
 from policies.evictors.kvflow import Kvflow
@@ -176,3 +178,73 @@ def test_one_request_moves_its_workflow_once() -> None:
 def test_options_of_kvflow_out_of_range_are_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         Kvflow(**options).new_state(toy_host())
+
+
+AGENTS = ("plan", "search", "code", "write", "check")
+PLAN, SEARCH, CODE, WRITE, CHECK = range(5)
+EDGES = "plan>search&code,search&code>write,write>check,check>write|plan"
+
+
+def after(*ran: int, edges: str = EDGES) -> list[float]:
+    """Return the steps to each agent after these ran."""
+    graph, marking = DeclaredGraph(edges, AGENTS), Marking()
+    for agent in ran:
+        marking = graph.ran(marking, agent)
+    return [s / UNIT if s < FAR else float("inf") for s in graph.steps(marking)]
+
+
+def test_a_join_is_one_step_after_the_last_of_its_sources() -> None:
+    assert after(PLAN)[WRITE] == 2  # both at once, then the join
+    assert after(PLAN, SEARCH)[WRITE] == 2  # still waits for the coder
+    assert after(PLAN, SEARCH, CODE)[WRITE] == 1
+    chain = "plan>search,search>code,plan&code>write"
+    assert after(PLAN, edges=chain)[WRITE] == 3
+
+
+def test_an_alternative_is_as_near_as_the_nearest_and_a_fork_runs_all_its_heirs() -> None:
+    assert after(PLAN)[SEARCH] == after(PLAN)[CODE] == 1
+    assert after(PLAN, SEARCH)[CODE] == 1  # it has yet to run
+    assert after(PLAN, SEARCH)[SEARCH] > 1
+    done = (PLAN, SEARCH, CODE, WRITE, CHECK)
+    assert after(*done)[WRITE] == after(*done)[PLAN] == 1
+    assert after(*done, PLAN)[WRITE] == 2  # the other alternative was taken
+
+
+def test_what_cannot_run_again_is_infinitely_far() -> None:
+    line = "plan>search,search>write"
+    assert after(PLAN, SEARCH, edges=line) == [float("inf"), float("inf"), float("inf"), 1, float("inf")]
+
+
+def test_declared_joins_decide_who_leaves_first() -> None:
+    host = replace(toy_host(), agents=AGENTS)
+    policy = Kvflow(graph="declared", edges=EDGES)
+    state = policy.new_state(host)
+    nodes = {}
+    for id, (workflow, agent) in enumerate(
+        [(1, WRITE), (2, WRITE), (1, PLAN), (2, PLAN), (2, SEARCH), (2, CODE)]
+    ):
+        nodes[id] = Node(id, 16)
+        policy.insert(state, nodes[id], Access(0, workflow, id, agent))
+        if agent == WRITE:
+            policy.release(state, nodes[id], 0)
+    # Workflow 2 has both sources of the join, workflow 1 neither: its writer is farther.
+    assert policy.next_victim(state, 0) is nodes[0]
+
+
+@pytest.mark.parametrize(
+    ("edges", "words"),
+    [("plan-search", "expected edges"), ("plan>", "expected edges"), ("plan>serch", "did you mean 'search'")],
+)
+def test_edges_that_are_none_are_refused(edges: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        Kvflow(graph="declared", edges=edges).new_state(replace(toy_host(), agents=AGENTS))
+
+
+def test_edges_go_with_a_declared_graph() -> None:
+    for options in (
+        {"edges": "a>b"},
+        {"graph": "declared"},
+        {"graph": "declared", "edges": "a>b", "steps": "expected"},
+    ):
+        with pytest.raises(InputError):
+            Kvflow(**options)  # type: ignore[arg-type]
