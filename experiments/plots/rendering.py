@@ -25,6 +25,7 @@ from experiments.plots.source import load_arms, looks
 from experiments.plots.style import FORMATS, context, panels
 from experiments.store import PLAN, Store, read_json
 from experiments.summary import SUMMARY
+from policies.api import Bucketer
 from traces.errors import InputError, nearest
 
 OVER_TIME: Mapping[str, Any] = {"hit_rate": hit_rate, "latency_cdf": latency_cdf, "occupancy": occupancy}
@@ -70,7 +71,20 @@ def _drafting(plan: Plan, store: Store) -> Figure:
     found = load_arms(plan, store)
     if not any(run.column("steps", "drafted_tokens").any() for arm in found for run in arm.runs):
         raise InputError(f"figure drafting: {plan.name} has no complete run that drafts")
-    return _made(drafting, drafting.data(found))
+    from calibration import catalog
+    from experiments.draft_gain import plain_price
+    from experiments.policyspec import parse
+
+    bucketer = parse("bucketers", plan.arms[0].policies["bucketers"]).load(None)
+    assert isinstance(bucketer, Bucketer)
+    engine = plan.config["engine"]
+    price = plain_price(
+        catalog.open(str(plan.profile["name"])),
+        bucketer,
+        engine["max_num_seqs"],
+        engine["max_num_batched_tokens"],
+    )
+    return _made(drafting, drafting.data(found, price, [a.draft_ns for a in found]))
 
 
 def over_time(figure: str, plan: Plan, store: Store, axes: Mapping[str, Any] | None = None) -> Figure:

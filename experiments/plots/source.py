@@ -24,13 +24,14 @@ Float = NDArray[np.float64]
 class ArmRuns:
     """One arm's complete runs, seeds ascending.
 
-    kv_blocks: capacity of one replica in blocks, 0 where unknown.
+    kv_blocks: capacity of one replica in blocks, 0 where unknown. draft_ns: time spent drafting, of each run.
     """
 
     look: Look
     seeds: tuple[int, ...]
     runs: tuple[RunLog, ...]
     kv_blocks: int = 0
+    draft_ns: tuple[int, ...] = ()
 
 
 def looks(plan: Plan) -> dict[str, Look]:
@@ -58,13 +59,14 @@ def load_arms(plan: Plan, store: Store, axes: Mapping[str, Any] | None = None) -
         done = {s: run for s, run in done.items() if run and store.has(run)}
         if not done:
             continue
-        manifest = store.manifest(next(iter(done.values())))
+        manifests = [store.manifest(run) for run in done.values()]
         out.append(
             ArmRuns(
                 styles[arm_name(arm)],
                 tuple(done),
                 tuple(read_run(store.run_dir(run)) for run in done.values()),
-                int((manifest.get("kv") or plan.kv).get("blocks") or 0),
+                int((manifests[0].get("kv") or plan.kv).get("blocks") or 0),
+                tuple(int((m.get("stats") or {}).get("draft_ns", 0)) for m in manifests),
             )
         )
     return out

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from fake_runs import Effect, make, tables
 
+from experiments.draft_gain import by_batch, plain_price
 from experiments.plots import drafting, render, repeats, speedup
 from experiments.plots.source import ArmRuns
 from experiments.plots.style import Look
 from experiments.summary import summarise, write_summary
+from policies.registry import load
 from policies.views import HostInfo
 from sim.worlds import flat_profile
 from traces import workloads
@@ -67,22 +69,33 @@ def drafted_run(seed: int) -> Any:
     return from_tables({**found, "steps": steps})
 
 
-def test_drafted_tokens_by_batch_add_up_to_those_of_the_log() -> None:
+def test_time_saved_is_plain_time_for_the_same_tokens_less_the_time_spent() -> None:
     run = drafted_run(1)
-    table = drafting.by_batch(run)
-    decode, drafted, accepted, duration = run.columns(
-        "steps", "decode_seqs", "drafted_tokens", "accepted_tokens", "duration_ns"
+    table = by_batch(run, lambda seqs, context: 1_000_000 * seqs + context)
+    decode, drafted, accepted, duration, context = run.columns(
+        "steps", "decode_seqs", "drafted_tokens", "accepted_tokens", "duration_ns", "context_tokens"
     )
     assert table[:, 0].sum() == len(decode)
     assert table[:, 2].sum() == drafted.sum()
-    assert table[:, 3].sum() == decode.sum() + accepted.sum()
-    assert table[:, 4].sum() == duration.sum()
-    found = drafting.data([ArmRuns(Look("a", 0), (1,), (run,))])
+    assert table[:, 3].sum() == duration.sum()
+    # Steps that accept a token a sequence stand for two plain ones.
+    plain = (1000 * decode + context / 1000) * np.where(accepted > 0, 2, 1)
+    assert table[:, 4].sum() == pytest.approx(plain.sum())
+    found = drafting.data(
+        [ArmRuns(Look("a", 0), (1,), (run,))], lambda seqs, _: 1000 * seqs, [[6_000_000_000]]
+    )
     (curve,) = found.curves
     shown = np.isfinite(curve.batch)
     assert np.allclose(curve.drafted[shown] / curve.batch[shown], 1.5, rtol=0.1)
-    ((_, _, verifying, rest),) = found.bars
-    assert verifying == pytest.approx(rest, rel=0.01)
+    ((_, _, (drafts, verifying, rest)),) = found.bars
+    assert drafts == pytest.approx(0.1)
+    assert drafts + verifying == pytest.approx(rest, rel=0.01)
+
+
+def test_a_plain_step_is_priced_as_the_engine_prices_it() -> None:
+    profile = flat_profile(1_000_000, kv_read_ps_per_token=7, per_seq_ps=11)
+    price = plain_price(profile, load("bucketers", "eager"), 8, 64)  # type: ignore[arg-type]
+    assert price(3, 100) == 1_000_000 + 700 + 33
 
 
 def test_repeats_fall_with_the_span_and_acceptance_rises_with_redundancy() -> None:
