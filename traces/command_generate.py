@@ -25,6 +25,7 @@ _OF_SESSIONS: dict[str, Any] = {
     "system_tokens": 1024,
     "system_prompts": 1,
     "block_tokens": 16,
+    "repeats": None,
 }
 
 
@@ -52,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--think-ms", metavar="DIST", help=f"sessions: think time (default: {_OF_SESSIONS['think_ms']})")
     add("--system-tokens", type=int, help="sessions: tokens of a system prompt (default: 1024)")
     add("--system-prompts", type=int, help="sessions: number of system prompts (default: 1)")
+    add("--repeats", type=float, help="sessions: give outputs token ids, this share of them written before")
     add("--block-tokens", type=int, help="sessions: tokens a unit of prefix identity covers (default: 16)")
 
 
@@ -83,6 +85,7 @@ def generate(args: argparse.Namespace) -> Workload:
         system_tokens=own["system_tokens"],
         system_prompts=own["system_prompts"],
         block_tokens=own["block_tokens"],
+        repeats=own["repeats"],
         seed=args.seed,
         options={**stated, **own},
     )

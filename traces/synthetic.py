@@ -17,6 +17,7 @@ from traces.schema import StageKind, Workload
 Int64 = NDArray[np.int64]
 _MS = 1_000_000
 _MAX_CELLS = 20_000_000
+_VOCABULARY = 50_000
 
 
 def requests(
@@ -51,6 +52,7 @@ def sessions(
     system_tokens: int,
     system_prompts: int = 1,
     block_tokens: int = 16,
+    repeats: float | None = None,
     seed: int = 0,
     options: dict[str, Any] | None = None,
 ) -> Workload:
@@ -59,7 +61,8 @@ def sessions(
     The prompt of a turn is the system prompt, all earlier user messages and outputs, and the new message.
     One of `system_prompts` system prompts is drawn for each session and names its agent. Identity is known in
     full blocks of `block_tokens`: blocks inside a system prompt are shared by all sessions that use it, every
-    other block belongs to its session.
+    other block belongs to its session. repeats: give outputs token ids, this share of their runs of 8 to 40 tokens
+    copied from what the session wrote before; None: no ids.
     """
     if system_tokens < 0 or system_prompts < 1 or block_tokens < 1:
         raise InputError("sessions: expected system_tokens >= 0, system_prompts >= 1 and block_tokens >= 1")
@@ -67,6 +70,8 @@ def sessions(
     count = turns.draw(seed, "turns", np.arange(n))
     if count.min() < 1:
         raise InputError("sessions: field 'turns': a session has at least 1 turn")
+    if repeats is not None and not 0 <= repeats <= 1:
+        raise InputError(f"sessions: repeats={repeats}: expected a share from 0 to 1")
     if n * int(count.max()) > _MAX_CELLS:
         raise InputError(f"sessions: {n} sessions of up to {count.max()} turns are too many to make at once")
     grid = np.arange(n)[:, None], np.arange(int(count.max()))[None, :]
@@ -83,6 +88,8 @@ def sessions(
         grown = np.cumsum(new_tokens[s, :t] + out_tokens[s, :t]) + system_tokens
         units = _units(seed, int(agent[s]), s, system_tokens // block_tokens, int(grown[-1]) // block_tokens)
         parents: list[int] = []
+        text = None if repeats is None else _text(seed, s, int(out_tokens[s, :t].sum()), repeats)
+        said = 0
         for turn in range(t):
             end = int(grown[turn])
             prompt_tokens = end - int(out_tokens[s, turn])
@@ -95,9 +102,28 @@ def sessions(
                 agent=f"agent-{agent[s]}",
                 prompt_units=units[: prompt_tokens // block_tokens],
                 sequence_units=units[: end // block_tokens],
+                output_ids=None if text is None else text[said : said + int(out_tokens[s, turn])],
             )
+            said += int(out_tokens[s, turn])
             parents = [stage]
     return builder.build(_provenance("sessions", seed, options))
+
+
+def _text(seed: int, session: int, tokens: int, repeats: float) -> NDArray[np.uint32]:
+    """Return uint32[tokens]: runs of 8 to 40 tokens, each new or copied from a place before it."""
+    out = np.zeros(tokens, dtype=np.uint32)
+    at = run = 0
+    while at < tokens:
+        n = min(8 + draws.bits(seed, "run length", session, run) % 33, tokens - at)
+        if at and draws.uniform(seed, "run copied", session, run) < repeats:
+            start = draws.bits(seed, "run place", session, run) % max(at - n, 1)
+            n = min(n, at - start)
+            out[at : at + n] = out[start : start + n]
+        else:
+            fresh = draws.bits_array(seed, "token", np.int64(session), np.int64(run), np.arange(n))
+            out[at : at + n] = fresh % np.uint64(_VOCABULARY) + np.uint64(1)
+        at, run = at + n, run + 1
+    return out
 
 
 def _units(seed: int, agent: int, session: int, shared_blocks: int, blocks: int) -> NDArray[np.uint64]:

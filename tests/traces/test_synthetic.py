@@ -190,3 +190,32 @@ def test_generated_numbers_are_the_same_on_every_machine() -> None:
     )
     digest = hashlib.blake2b(b"".join(c.astype("<i8").tobytes() for c in columns), digest_size=8).hexdigest()
     assert digest == "b91da5134f425d47"
+
+
+def test_outputs_with_ids_repeat_as_much_as_asked() -> None:
+    shares = []
+    for repeats in (0.0, 0.5, 1.0):
+        w = synthetic.sessions(
+            "s",
+            arrivals.poisson(4, 1.0, 3),
+            turns=lengths.Fixed(4),
+            user=lengths.Fixed(50),
+            output=lengths.Fixed(300),
+            think_ms=lengths.Fixed(0),
+            system_tokens=0,
+            repeats=repeats,
+        )
+        assert w.errors() == []
+        assert w.output_ids is not None
+        assert w.output_ptr is not None
+        assert np.diff(w.output_ptr).tolist() == w.output_tokens.tolist()
+        per_session = w.output_ids.reshape(4, -1)
+        shares.append(1 - np.mean([len(np.unique(row)) for row in per_session]) / per_session.shape[1])
+    assert shares[0] < 0.02
+    assert 0.35 < shares[1] < 0.65
+    assert shares[2] > 0.9
+    with pytest.raises(InputError, match="repeats=2"):
+        synthetic.sessions(
+            "s", arrivals.poisson(1, 1.0, 3), turns=lengths.Fixed(1), user=lengths.Fixed(5), output=lengths.Fixed(5),
+            think_ms=lengths.Fixed(0), system_tokens=0, repeats=2.0,
+        )  # fmt: skip
