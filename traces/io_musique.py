@@ -128,7 +128,7 @@ def _counts(found: list[Question], flow: str) -> dict[str, Any]:
     said: dict[str, Any] = {
         "questions": len(found),
         "shapes": dict(sorted(Counter(q.shape for q in found).items())),
-        "hops_mean": round(hops / len(found), 3),
+        "hops": hops,
         "questions_with_their_own_paragraphs": sum(bool(q.retrieved) for q in found),
         "questions_whose_needed_paragraphs_are_there": sum(q.readable for q in found),
     }
