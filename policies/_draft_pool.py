@@ -12,6 +12,7 @@ from policies import _draft_automaton as flat
 from policies._draft_fast import FAST, plain, views
 
 Int32 = NDArray[np.int32]
+LEAST_DEAD_TOKENS = 4096  # a rebuild for fewer is not worth it
 _LOAD = 0.7  # of the hash table, at most
 _START = (
     ("states", flat.STATE),
@@ -136,7 +137,7 @@ class SuffixPool:
         self._dead_tokens += function(S, E, H, T, G, R, sequence.number)
         self._dead_runs.append(sequence.number)
         del self._sequences[sequence.number]
-        if self._dead_tokens > max(self.tokens // 2, 4096):
+        if self._dead_tokens > max(self.tokens // 2, LEAST_DEAD_TOKENS):
             alive = np.ones(self._n_runs, dtype=bool)
             alive[self._dead_runs] = False
             self._rebuild(alive)

@@ -29,6 +29,7 @@ class Redundancy(Budget[tuple[int, ...]]):
     alpha   scale of the budget, tokens
     g_min   least confidence p(n) of few matches (eq1: of one match)
     p       eq1: exponent 1 - n (equation 1); alg2: exponent -n (algorithm 2)
+    support  matches that must agree before their |CT*| is granted (1: also what followed once, as equation 3 reads)
     ai      tokens a step may have before it is compute-bound (256 in the paper); 0: the profile's knee
     longest  most tokens a request is asked to draft
     """
@@ -40,14 +41,15 @@ class Redundancy(Budget[tuple[int, ...]]):
     alpha: int = 128
     g_min: float = 0.2
     p: Literal["eq1", "alg2"] = "eq1"
+    support: int = 1
     ai: int = 256
     longest: int = 32
 
     def __post_init__(self) -> None:
-        if self.alpha < 0 or self.ai < 0 or self.longest < 0 or not 0 <= self.g_min <= 1:
+        if min(self.alpha, self.ai, self.longest, self.support) < 0 or not 0 <= self.g_min <= 1:
             raise InputError(
-                f"alpha={self.alpha}, ai={self.ai}, longest={self.longest}, g_min={self.g_min}: expected at least 0, "
-                "and g_min in 0..1"
+                f"alpha={self.alpha}, ai={self.ai}, longest={self.longest}, support={self.support}, "
+                f"g_min={self.g_min}: expected at least 0, and g_min in 0..1"
             )
 
     def new_state(self, host: HostInfo) -> tuple[int, ...]:
@@ -74,6 +76,7 @@ class Redundancy(Budget[tuple[int, ...]]):
         matches = np.array([d.matches for d in drafts], dtype=np.int64)
         agreeing = np.array([d.agreeing for d in drafts], dtype=np.int64)
         consensus = np.array([d.consensus_tokens for d in drafts], dtype=np.int64)
+        consensus[agreeing < self.support] = 0
         p = np.array(state, dtype=np.int64)[np.minimum(matches, _SATURATED)]
         score = np.where(matches > 0, agreeing * p // np.maximum(matches, 1), 0)
         room = room_tokens(state[0], batch.seqs)

@@ -136,6 +136,15 @@ def test_the_least_redundant_give_way_where_the_room_is_short() -> None:
     assert given(budget, proposals(3, 256)) == [0] * 256
 
 
+def test_what_followed_once_is_no_consensus_where_support_is_asked_for() -> None:
+    p = proposals(5, 30)
+    plain, asked = given(Redundancy(alpha=0), p), given(Redundancy(alpha=0, support=2), p)
+    for d, before, after in zip(p.drafts, plain, asked, strict=True):
+        assert before == d.consensus_tokens
+        assert after == (d.consensus_tokens if d.agreeing >= 2 else 0)
+    assert sum(asked) < sum(plain)
+
+
 def test_redundancy_without_a_match_or_a_score_gives_nothing() -> None:
     p = proposals(1, 8)
     silent = replace(p, drafts=[replace(d, matches=0, agreeing=0) for d in p.drafts])
