@@ -114,6 +114,7 @@ def _parser() -> argparse.ArgumentParser:
         "sensitivity_cli",
         "parity",
         "roofline_cli",
+        "kernel_cli",
     ):
         import_module(f"calibration.{module}").add_parser(commands)
     for command in (operations, overhead):

@@ -60,7 +60,11 @@ def parser() -> argparse.ArgumentParser:
     for command in (report, plot, trace):
         command.add_argument("--store", type=Path, default=Path("runs"), help="the run store (default: runs)")
     bench = made["bench"]
-    bench.add_argument("what", choices=["sim", "policies"], help="the simulator, or what decisions cost")
+    bench.add_argument(
+        "what",
+        choices=["sim", "policies", "kernels"],
+        help="the simulator, what decisions cost, or kernels on a CPU",
+    )
     bench.add_argument("overrides", nargs="*", metavar="OPTION=VALUE", help="as for run; one arm, one seed")
     bench.add_argument("--workload", help="sim: a file or an embedded workload")
     bench.add_argument("--json", action="store_true", help="one JSON object instead of text")
@@ -118,6 +122,12 @@ def _dispatch(a: argparse.Namespace) -> int:
 
         return show(a.what, a.policy_path, a.store)
     if a.command == "bench":
+        if a.what == "kernels":
+            from experiments import bench_kernels
+
+            if a.workload is not None:
+                raise InputError("bench kernels: leave out --workload")
+            return bench_kernels.bench(a.overrides, as_json=a.json)
         if a.what == "policies":
             from experiments import bench_policies
 

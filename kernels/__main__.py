@@ -1,4 +1,4 @@
-"""`python -m kernels check | verify`: compile every kernel without a GPU, or compare them with float32 on one."""
+"""`python -m kernels check | interpret | verify | bench`: kernels compiled or interpreted without a GPU, or on one."""
 
 from __future__ import annotations
 
@@ -59,9 +59,11 @@ def _need(*modules: str) -> None:
 
 
 def _parser() -> tuple[argparse.ArgumentParser, dict[str, Command]]:
-    from kernels import check_command, verify_command
+    from kernels import bench_command, check_command, interpret_command, verify_command
 
-    commands: dict[str, Command] = {"check": check_command, "verify": verify_command}
+    commands: dict[str, Command] = {
+        "check": check_command, "interpret": interpret_command, "verify": verify_command, "bench": bench_command,
+    }  # fmt: skip
     parser = _Parser(prog="python -m kernels", description=__doc__, allow_abbrev=False)
     choices = parser.add_subparsers(dest="command", required=True, metavar=" | ".join(commands))
     for name, module in commands.items():
