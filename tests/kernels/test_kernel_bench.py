@@ -58,9 +58,9 @@ def test_rows_of_another_machine_are_not_mixed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{}\n", "line 1: expected an object with 'kind'"),
-        ('{"kind": "step"}\n', "expected a row 'about'"),
-        ("x\n", "not JSON"),
+        ("{}\n", ":1: expected an object with 'kind'"),
+        ('{"kind": "step"}\n', ":1: expected a row 'about'"),
+        ("x\n", ":1: not JSON"),
     ],
 )
 def test_files_that_are_no_rows_are_refused_with_their_line(tmp_path: Path, text: str, message: str) -> None:
