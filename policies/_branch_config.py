@@ -22,8 +22,10 @@ class BranchingConfig:
     candidates      most candidates drafted a branch
     fills_max       slots: fills in flight, over all replicas
     kv_share        share of the KV pool, over all replicas, that fills may reserve (Fig. 5b's range)
-    demand          what a demand on a running fill does: join (wait, at most as long as the stage would take),
-                    race (execute too, first one wins), drop (cancel the fill)
+    demand          what a demand on a running fill does: join (wait), race (execute too, first one wins), drop
+                    (cancel the fill)
+    patience        a join becomes a race when the fill's stage has run this many times its template's mean: it has a
+                    head start, so that only one that is stuck or starved loses against a fresh execution
     depth           cycles of nested branches that may run ahead
     priority        of fills in the engine: equal (and not preemptible) or low
     routing         of fills: other worker than the workflow's, or affine to its prefix
@@ -35,6 +37,7 @@ class BranchingConfig:
     fills_max: int = 8
     kv_share: float = 0.25
     demand: str = "join"
+    patience: float = 4.0
     depth: int = 1
     priority: str = "equal"
     routing: str = "other"
@@ -48,6 +51,8 @@ class BranchingConfig:
         for name in ("candidates", "fills_max", "depth", "horizon_ns"):
             if getattr(self, name) < 0:
                 raise InputError(f"branching.{name}={getattr(self, name)}: expected at least 0")
+        if not self.patience > 0:
+            raise InputError(f"branching.patience={self.patience}: expected above 0")
         if not 0 <= self.kv_share <= 1:
             raise InputError(f"branching.kv_share={self.kv_share}: expected a share in [0, 1]")
 

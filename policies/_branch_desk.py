@@ -6,6 +6,7 @@ from heapq import heappush
 
 from policies import reuse_names
 from policies._branch_book import Book
+from policies._branch_config import BranchingConfig
 from policies._branch_durations import Durations
 from policies._branch_fills import Fill, State, Waiting
 from policies.branch_events import Adopt, Demanded, Join, Miss, Promote, Race, Serve
@@ -17,8 +18,9 @@ from policies.views import StageView
 class Desk:
     """Finished work first, outermost name first; then fills under an equal name; else a miss. Methods mutate."""
 
-    def __init__(self, book: Book, durations: Durations, guards: Guards, demand: str) -> None:
-        self._book, self._durations, self._guards, self._demand = book, durations, guards, demand
+    def __init__(self, book: Book, durations: Durations, guards: Guards, config: BranchingConfig) -> None:
+        self._book, self._durations, self._guards = book, durations, guards
+        self._demand, self._patience = config.demand, config.patience
 
     def demanded(self, e: Demanded) -> bool:
         """Answer a demand; say whether the stage has to execute."""
@@ -91,12 +93,11 @@ class Desk:
                 self._book.try_settle(entry)
 
     def _wait(self, fill: Fill, position: int, view: StageView, now_ns: int) -> None:
-        """A demand on a running fill: wait for it at most as long as the stage itself would take, or race it."""
-        mean = self._durations.mean_ns(view.fingerprint)
-        elapsed = now_ns - fill.positions[position].started_ns
-        # A fill that runs for twice the mean is not expected to end sooner than a fresh execution would.
-        racing = self._demand == "race" or (mean > 0 and elapsed >= 2 * mean)
-        deadline = now_ns + mean if mean > 0 and not racing else None
+        """A demand on a running fill: wait for it while it does not seem stuck, or race it."""
+        patience = round(self._patience * self._durations.mean_ns(view.fingerprint))
+        give_up = fill.positions[position].started_ns + patience
+        racing = self._demand == "race" or (patience > 0 and now_ns >= give_up)
+        deadline = give_up if patience > 0 and not racing else None
         fill.waiting = Waiting(view, now_ns, position, racing, deadline)
         self._book.workflow(fill.workflow).waiting[view.stage] = fill
         if deadline is not None:

@@ -68,7 +68,7 @@ class Controller:
         self.entries, self.fills, self.ledger = self.book.entries, self.book.fills, self.book.ledger
         self._durations = Durations()
         self._opening = Opening(self.book, self._durations, self.config)
-        self._desk = Desk(self.book, self._durations, self.guards, self.config.demand)
+        self._desk = Desk(self.book, self._durations, self.guards, self.config)
         self._steps: dict[type, Callable[[Any], None]] = {
             Opened: self._opening.opened, Drafted: self._opening.drafted, Planned: self._opening.planned,
             FillStarted: self._fill_started,
