@@ -8,6 +8,7 @@ weight; `combine` joins them. How a context is cut depends on its own length onl
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from kernels.plan import Plan
 from kernels.shapes import Bounds
 
 TILES = same_tiles(Tiles(block_m=64, block_n=64, split=8, warps=4, stages=3))
+_PART_KEYS, _PARTS_MAX = 512, 32
 LOG2_E = math.log2(math.e)
 
 
@@ -116,9 +118,20 @@ def attention_kernel(
     tl.store(part_weight + at, weight, mask=active)
 
 
+def attention_tiles(config: StepConfig) -> Tiles:
+    """Return the tiles: those given, or the op's own with one part more for every 512 keys of the context bound.
+
+    One sequence of two KV heads is two programs a part; a long context in few parts would leave a GPU idle.
+    """
+    tiles = config.tile("attention", TILES)
+    if "attention" in config.tiles:
+        return tiles
+    return replace(tiles, split=max(tiles.split, min(-(-config.bounds.context // _PART_KEYS), _PARTS_MAX)))
+
+
 def _table(config: StepConfig) -> dict[str, Spec]:
     shape, rows, batch = config.shape, config.bounds.rows, config.bounds.batch
-    parts = config.tile("attention", TILES).split
+    parts = attention_tiles(config).split
     cache = Spec((config.slots, shape.kv_heads, shape.head_dim), config.dtype)
     return {
         "plan": plan_spec(config),
@@ -134,7 +147,7 @@ def _table(config: StepConfig) -> dict[str, Spec]:
 
 def cache_constants(config: StepConfig) -> dict[str, Any]:
     """Return the constants of kernels that cut contexts in parts."""
-    tiles = config.tile("attention", TILES)
+    tiles = attention_tiles(config)
     return row_constants(config) | {
         "ROWS": config.bounds.rows, "HEADS": config.shape.heads, "WIDTH": config.shape.head_dim,
         "BN": tiles.block_n, "PARTS": tiles.split,
@@ -142,7 +155,7 @@ def cache_constants(config: StepConfig) -> dict[str, Any]:
 
 
 def _plan(config: StepConfig, captured: Bounds) -> Launch:
-    shape, tiles = config.shape, config.tile("attention", TILES)
+    shape, tiles = config.shape, attention_tiles(config)
     constants = cache_constants(config) | {
         "S_SLOT": config.layout.slot("s"), "KV_HEADS": shape.kv_heads, "PAGE": config.page,
         "BLOCKS": config.blocks, "SCALE": LOG2_E / math.sqrt(shape.head_dim),

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from kernels.op import Launch, Op, Spec, StepConfig, Tensors, plan_spec, power_of_two
-from kernels.ops.attention import TILES, cache_constants, context_part
+from kernels.ops.attention import attention_tiles, cache_constants, context_part
 from kernels.ops.rows import places, sequence_of
 from kernels.plan import Plan
 from kernels.shapes import Bounds
@@ -55,7 +55,7 @@ def combine_kernel(
 
 def _table(config: StepConfig) -> dict[str, Spec]:
     shape, rows = config.shape, config.bounds.rows
-    parts = config.tile("attention", TILES).split
+    parts = attention_tiles(config).split
     return {
         "plan": plan_spec(config),
         "part_out": Spec((parts, rows, shape.heads, shape.head_dim), torch.float32, rows=1),
@@ -73,7 +73,7 @@ def _plan(config: StepConfig, captured: Bounds) -> Launch:
 
 def written_parts(config: StepConfig, plan: Plan, contexts: torch.Tensor) -> torch.Tensor:
     """Return bool[parts, rows]: which parts of each row's context hold keys."""
-    tiles = config.tile("attention", TILES)
+    tiles = attention_tiles(config)
     sequence, _ = places(plan)
     drafts = torch.bincount(sequence, minlength=plan.batch)
     total = contexts.long()[sequence] + drafts[sequence]

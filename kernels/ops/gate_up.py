@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from kernels.op import Launch, Op, Spec, StepConfig, Tensors, Tiles, plan_spec
-from kernels.ops.linear import body_constants, extent_constants, matrix_grid
+from kernels.ops.matrix import body_constants, extent_constants, matrix_grid
 from kernels.plan import Plan
 from kernels.shapes import Bounds
 

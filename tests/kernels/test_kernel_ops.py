@@ -6,6 +6,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from kernel_cases import BOUNDS, TINY, cases, config
 
+from kernels.ops.attention import attention_tiles
 from kernels.plan import Plan
 from kernels.program import ops
 from kernels.shapes import Bounds
@@ -82,3 +83,11 @@ def test_captured_grid_of_any_bound_that_covers_the_plan_gives_the_same_bits(bat
         for key in results[0]:
             left, right = (r[key].contiguous().view(torch.int16) for r in results)
             assert torch.equal(left, right), (name, key)
+
+
+def test_long_contexts_are_cut_in_more_parts_unless_tiles_are_given():
+    wide = [
+        attention_tiles(config(tiles={}, bounds=Bounds(1, 1, n))).split for n in (64, 4096, 8192, 1 << 17)
+    ]
+    assert wide == [8, 8, 16, 32]
+    assert attention_tiles(config(bounds=Bounds(1, 1, 8192))).split == 2
