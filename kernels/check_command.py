@@ -1,5 +1,6 @@
 """Compile every kernel of a step for GPUs that are not there, and say what it takes and whether the guard is first.
 
+Programs are the whole grid's at batch 16, draft 8, context 4096; fit is how many one multiprocessor holds at once.
 Registers and spilled bytes are a thread's, shared memory is a program's. A dash is a figure that could not be had
 (cuobjdump comes with the triton package; without it the assembler's figures are absent). Controls are kernels that
 are wrong on purpose: a control that is not flagged is a fault of the check. Exit status 1 where anything is at fault.
@@ -16,7 +17,7 @@ from traces.errors import InputError, nearest
 if TYPE_CHECKING:
     from kernels.check.report import Row
 
-_HEAD = "kernel       variant    sm  regs  spill  shared  async  products"
+_HEAD = "kernel       variant    sm programs  fit  regs  spill  shared  async  products"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,10 +77,13 @@ def _line(row: Row) -> str:
         return "-" if value is None else str(value)
 
     products = f"{row.wgmma} wgmma" if row.wgmma else f"{row.mma} mma" if row.mma else ""
-    return (
-        f"{row.op:12s} {row.variant:9s} {row.arch:3d} {figure(row.registers):>5s} {figure(row.spill_bytes):>6s} "
-        f"{row.shared_bytes:7d} {row.async_copies:6d} {products:>9s}{'  FAULT' if row.faults else ''}"
+    figures = (
+        f"{row.op:12s} {row.variant:9s} {row.arch:3d}",
+        f"{figure(row.programs):>8s} {figure(row.resident):>4s}",
+        f"{figure(row.registers):>5s} {figure(row.spill_bytes):>6s} {row.shared_bytes:7d}",
+        f"{row.async_copies:6d} {products:>9s}",
     )
+    return " ".join(figures) + ("  FAULT" if row.faults else "")
 
 
 def _document(version: str, rows: list[Row], controls: dict[int, dict[str, str | None]]) -> dict[str, Any]:

@@ -28,12 +28,14 @@ class Compiled:
     registers      a thread; None where the assembler's tools are not installed
     spill_bytes    local memory a thread; None likewise
     shared_bytes   shared memory a program
+    warps          of a program
     """
 
     ptx: str
     registers: int | None
     spill_bytes: int | None
     shared_bytes: int
+    warps: int = 4
 
 
 def tool(name: str) -> Path | None:
@@ -74,7 +76,7 @@ def compile_kernel(
     )
     made = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
     registers, spills = resources(made.asm["cubin"])
-    return Compiled(made.asm["ptx"], registers, spills, made.metadata.shared)
+    return Compiled(made.asm["ptx"], registers, spills, made.metadata.shared, made.metadata.num_warps)
 
 
 def resources(cubin: bytes) -> tuple[int | None, int | None]:

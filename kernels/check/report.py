@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from kernels.check import controls, ptx
 from kernels.check.compiled import Compiled, compile_kernel, compile_launch, compile_op
+from kernels.check.occupancy import MULTIPROCESSORS, resident
 from kernels.configurations import configurations, distinct_kernels
 from kernels.op import Op, StepConfig
 from kernels.ops.qkv import QKV
@@ -15,17 +17,23 @@ from kernels.shapes import QWEN25_3B, Bounds
 
 # The kernels that carry a step's bytes: they must copy asynchronously, and in wide pieces.
 STREAMS = ("qkv", "attention", "output", "gate_up", "down", "lm_head")
-_SHARED_BYTES_MAX = {90: 227 << 10, 80: 163 << 10}
 _CONTROL_OPTIONS = {"num_warps": 4, "num_stages": 2, "enable_fp_fusion": True}
 
 
 @dataclass(frozen=True)
 class Row:
-    """One kernel on one architecture. `faults` is empty where it is as it must be; None is a figure not to be had."""
+    """One kernel on one architecture; None is a figure not to be had.
+
+    programs   of the whole grid at the evaluated bounds, active or not; None for a control
+    resident   programs that one multiprocessor holds at once
+    faults     empty where the kernel is as it must be
+    """
 
     op: str
     variant: str
     arch: int
+    programs: int | None
+    resident: int | None
     registers: int | None
     spill_bytes: int | None
     shared_bytes: int
@@ -54,10 +62,11 @@ def check(archs: Sequence[int], only: Sequence[str] = ()) -> Iterator[Row]:
     for arch in archs:
         for variant, config, name, op in kernels_to_check():
             if not only or name in only:
-                yield judge(name, variant, arch, compile_op(op, config, arch))
+                programs = math.prod(op.plan(config, config.bounds).grid)
+                yield judge(name, variant, arch, compile_op(op, config, arch), programs)
 
 
-def judge(name: str, variant: str, arch: int, made: Compiled) -> Row:
+def judge(name: str, variant: str, arch: int, made: Compiled, programs: int | None = None) -> Row:
     """Return the row of a compiled kernel, with all that is wrong with it."""
     counted = ptx.counts(made.ptx)
     faults = []
@@ -67,8 +76,12 @@ def judge(name: str, variant: str, arch: int, made: Compiled) -> Row:
         faults.append(f"{scalars} parameters are host scalars")
     if made.spill_bytes:
         faults.append(f"{made.spill_bytes} bytes of registers spilled a thread")
-    if made.shared_bytes > _SHARED_BYTES_MAX[arch]:
-        faults.append(f"{made.shared_bytes} bytes of shared memory, over {_SHARED_BYTES_MAX[arch]}")
+    most = MULTIPROCESSORS[arch].shared_bytes_program
+    if made.shared_bytes > most:
+        faults.append(f"{made.shared_bytes} bytes of shared memory, over {most}")
+    held = None
+    if made.registers is not None:
+        held = resident(arch, made.registers, made.warps, made.shared_bytes)
     if name in STREAMS:
         if not counted["async_copies"]:
             faults.append("no asynchronous copies")
@@ -77,7 +90,7 @@ def judge(name: str, variant: str, arch: int, made: Compiled) -> Row:
         if not counted["wgmma" if arch == 90 else "mma"]:
             faults.append("no tensor core instructions of the architecture")
     return Row(
-        name, variant, arch, made.registers, made.spill_bytes, made.shared_bytes,
+        name, variant, arch, programs, held, made.registers, made.spill_bytes, made.shared_bytes,
         counted["async_copies"], counted["wgmma"], counted["mma"], tuple(faults),
     )  # fmt: skip
 

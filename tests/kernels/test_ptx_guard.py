@@ -116,4 +116,4 @@ def test_kernel_with_a_fault_is_flagged_and_no_other(changes, fault):
 
 def test_figures_that_cannot_be_had_are_absent_and_no_fault():
     row = judge("qkv", "guard", 90, replace(FINE, registers=None, spill_bytes=None))
-    assert (row.registers, row.spill_bytes, row.faults) == (None, None, ())
+    assert (row.registers, row.spill_bytes, row.resident, row.faults) == (None, None, None, ())
