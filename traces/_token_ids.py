@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +53,13 @@ def block_units(ids: NDArray[np.uint32] | NDArray[np.uint64], block_tokens: int)
     """Return uint64[len(ids) // block_tokens]: one id for each full block, equal for equal blocks."""
     full = len(ids) // block_tokens
     mixed = draws.bits_array(0, "token-block", ids[: full * block_tokens].astype(np.int64))
-    weight = draws.bits_array(0, "token-block/place", np.arange(block_tokens)) | np.uint64(1)
     # Sums modulo 2^64 of independent hashes, weighted by place: no order of tokens is lost.
-    units: NDArray[np.uint64] = (mixed.reshape(full, block_tokens) * weight).sum(axis=1, dtype=np.uint64)
+    units: NDArray[np.uint64] = (mixed.reshape(full, block_tokens) * _weights(block_tokens)).sum(
+        axis=1, dtype=np.uint64
+    )
     return units
+
+
+@lru_cache(maxsize=8)
+def _weights(block_tokens: int) -> NDArray[np.uint64]:
+    return draws.bits_array(0, "token-block/place", np.arange(block_tokens)) | np.uint64(1)
