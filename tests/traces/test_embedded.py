@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from traces import formats, workloads
+from traces import clocks, formats, workloads
 from traces.__main__ import main as traces_main
+from traces.coverage import coverage
 from traces.errors import InputError
 from traces.resample import GLOBAL, resample, segment_owner, subset
 from traces.reuse import prefix_reuse
@@ -214,3 +215,40 @@ def test_bad_command_lines_end_in_one_line_and_status_2(capsys: pytest.CaptureFi
         said = capsys.readouterr()
         assert said.out == ""
         assert said.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n.startswith("dynbranch_")])
+def test_a_workload_with_branches_was_made_with_the_clock_that_stands_beside_it(name: str) -> None:
+    w = opened(name)
+    said = clocks.load(w.provenance["clock"]).said()
+    assert {k: w.provenance[k] for k in said} == said
+    b = w.branches
+    assert b is not None
+    assert len(b.option_outcome) > 2 * b.n_branches
+    assert np.count_nonzero(~w.canonical()) > np.count_nonzero(w.canonical()) / 2
+
+
+def test_picks_from_menus_are_uniform_and_acts_at_single_offers_are_not() -> None:
+    def shares(name: str) -> dict[str, float]:
+        b = opened(name).branches
+        assert b is not None
+        found: dict[str, float] = coverage(b)["most_frequent_outcome"]
+        return found
+
+    single, menu = shares("dynbranch_hci"), shares("dynbranch_hci_menu")
+    assert single["1"] > 0.55
+    assert menu["1"] < 0.45
+    places = opened("dynbranch_hci_menu").provenance["records"]["picks_by_place_on_a_menu_of_three"]
+    n = sum(places.values())
+    # Chi-square with two degrees of freedom, 99th percentile.
+    assert sum((k - n / 3) ** 2 / (n / 3) for k in places.values()) < 9.21
+
+
+def test_routing_is_better_predicted_without_arguments_than_with_them() -> None:
+    with_them, without = (
+        coverage(b)["drafters"]["retrieval"]
+        for n in ("dynbranch_routing", "dynbranch_routing_handler")
+        if (b := opened(n).branches) is not None
+    )
+    assert with_them["choice"]["1"] == without["choice"]["1"] == without["choice and arguments"]["1"]
+    assert with_them["choice and arguments"]["1"] < 0.5 * without["choice and arguments"]["1"]
