@@ -11,6 +11,7 @@ from typing import Any
 
 from experiments import identity
 from experiments.compose import DEFAULT_EXPERIMENT, Composed, compose
+from experiments.floor_load import with_rate
 from experiments.inputs import WorkloadRef, open_profile, open_workload, prepared
 from experiments.job import Job
 from experiments.plan import Arm, Plan
@@ -40,6 +41,7 @@ class Point:
     kv_blocks: int
     kv_source: str
     drawn: tuple[Profile, ...] = ()
+    note: str = ""
 
     def under(self, draw: int) -> Point:
         """Return the point as it is under one draw of the profile."""
@@ -100,7 +102,7 @@ def build(words: Sequence[str], experiment: str = DEFAULT_EXPERIMENT) -> tuple[P
         config=as_dict(first.settings),
         changed=changed(first.settings),
         slo={"ttft_ms": first.settings.slo.ttft_ms, "tpot_ms": first.settings.slo.tpot_ms},
-        notes=(*composed.notes, *notes),
+        notes=(*composed.notes, *notes, *(dict.fromkeys(p.note for p in points if p.note))),
         draws=draws,
     )
     # Jobs of one seed meet in a worker that has just prepared their workload.
@@ -135,6 +137,8 @@ def _point(composed: Composed, axes: dict[str, Any]) -> Point:
     profile = open_profile(chosen)
     ref = WorkloadRef(chosen.workload, chosen.workload_format)
     capacity = kv_blocks(profile, chosen.engine)
+    asked = chosen.load.utilisation
+    chosen = with_rate(chosen, ref, profile, capacity.blocks)
     prepared(ref, chosen.load, chosen.seeds[0])  # what it refuses, it refuses before the first run
     return Point(
         axes=axes,
@@ -146,6 +150,18 @@ def _point(composed: Composed, axes: dict[str, Any]) -> Point:
         kv_blocks=capacity.blocks,
         kv_source=capacity.source_text,
         drawn=tuple(uncertainty.draw(profile, d) for d in range(chosen.profile_draws)),
+        note=_load_note(asked, chosen, axes),
+    )
+
+
+def _load_note(asked: float | None, chosen: Settings, axes: Mapping[str, Any]) -> str:
+    """Say which rate a load that was asked for as a share came to; nothing where it was not."""
+    if asked is None:
+        return ""
+    at = ", ".join(f"{k}={_shown(v)}" for k, v in axes.items() if k != "load.utilisation")
+    where = f" at {at}" if at else ""
+    return (
+        f"load.utilisation={asked:g}{where}: {chosen.load.rate_per_s:g} workflows/s keep the floor that busy"
     )
 
 

@@ -99,6 +99,8 @@ class LoadConfig:
     loop          closed: `concurrency` workflows are always in progress; open: they arrive by the clock
     concurrency   closed loop only
     rate_per_s    open loop: workflows a second (Poisson); None takes the trace's arrival times
+    utilisation   open loop, in the place of rate_per_s: the rate that keeps replicas without speculation and reuse
+                  busy for this share of the time (`experiments/floor_load.py` finds it)
     workflows     number of workflows to run; None: each of the trace once. More than the trace holds are
                   resampled copies with private tokens re-keyed
     think_scale   multiplies wait stages; tool stages keep their times. Stated in the report when not 1
@@ -110,6 +112,7 @@ class LoadConfig:
     loop: str = "closed"
     concurrency: int = 32
     rate_per_s: float | None = None
+    utilisation: float | None = None
     workflows: int | None = None
     think_scale: float = 1.0
     request_tokens_max: int | None = None
@@ -123,6 +126,12 @@ class LoadConfig:
         _between(self, "load", think_scale=(0.0, 1000.0))
         if self.workflows is not None:
             _at_least(self, "load", workflows=1)
+        if self.utilisation is not None:
+            _between(self, "load", utilisation=(0.01, 0.99))
+            if self.loop != "open" or self.rate_per_s is not None:
+                raise InputError(
+                    "load.utilisation: needs load.loop=open, and stands in the place of load.rate_per_s"
+                )
         if self.rate_per_s is not None and not self.rate_per_s > 0:
             raise InputError(f"load.rate_per_s={self.rate_per_s}: expected more than 0")
         if self.horizon_s is not None and not self.horizon_s > 0:
