@@ -84,6 +84,8 @@ def _prepared(ref: WorkloadRef, stamp: tuple[int, int], load: LoadConfig, seed: 
             workload = resample.subset(workload, np.flatnonzero(short).tolist())
     held = workload.n_workflows
     if load.loop == "open" and load.rate_per_s is None:
+        if load.replay:
+            raise InputError(f"load.replay={load.replay}: recorded arrivals are replayed as they are")
         if workload.workflow_arrival_ns is None:
             raise InputError(
                 f"workload={ref.name}: no arrival times; give load.rate_per_s or load.loop=closed"
@@ -97,7 +99,8 @@ def _prepared(ref: WorkloadRef, stamp: tuple[int, int], load: LoadConfig, seed: 
             )
         first = np.sort(np.argsort(workload.workflow_arrival_ns, kind="stable")[: load.workflows])
         return resample.subset(workload, first.tolist())
-    return resample.resample(workload, load.workflows or held, seed)
+    drawn = resample.resample(workload, load.workflows or held, seed)
+    return resample.replayed(drawn, load.replay, seed) if load.replay else drawn
 
 
 def too_long(workload: Workload, tokens_max: int) -> NDArray[np.bool_]:

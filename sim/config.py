@@ -103,6 +103,7 @@ class LoadConfig:
                   busy for this share of the time (`experiments/floor_load.py` finds it)
     workflows     number of workflows to run; None: each of the trace once. More than the trace holds are
                   resampled copies with private tokens re-keyed
+    replay        share of workflows that are exact repeats of earlier ones of the run (closed loop or drawn arrivals)
     think_scale   multiplies wait stages; tool stages keep their times. Stated in the report when not 1
     request_tokens_max   leave out workflows with a request (prompt and output) longer than this, and say how many;
                   None: they are run, and the engine rejects what it cannot serve
@@ -114,6 +115,7 @@ class LoadConfig:
     rate_per_s: float | None = None
     utilisation: float | None = None
     workflows: int | None = None
+    replay: float = 0.0
     think_scale: float = 1.0
     request_tokens_max: int | None = None
     horizon_s: float | None = None
@@ -126,6 +128,7 @@ class LoadConfig:
         _between(self, "load", think_scale=(0.0, 1000.0))
         if self.workflows is not None:
             _at_least(self, "load", workflows=1)
+        _between(self, "load", replay=(0.0, 0.99))
         if self.utilisation is not None:
             _between(self, "load", utilisation=(0.01, 0.99))
             if self.loop != "open" or self.rate_per_s is not None:

@@ -73,6 +73,35 @@ def resample(workload: Workload, workflows: int, seed: int) -> Workload:
     return replace(taken, provenance={**workload.provenance, "resampled": resampled})
 
 
+def replayed(workload: Workload, share: float, seed: int) -> Workload:
+    """Return as many workflows, of which about `share` are exact repeats of earlier ones: same prompts, same contents.
+
+    Each workflow after the first is, by a draw keyed by (seed, its place), replaced by a copy of an earlier one that is
+    not a repeat itself. No arrival times. Does not mutate.
+    """
+    if not 0 <= share < 1:
+        raise InputError(f"replayed: share={share}, expected at least 0 and below 1")
+    n = workload.n_workflows
+    luck = draws.uniform_array(seed, "replay", np.arange(n))
+    which = draws.uniform_array(seed, "replay of", np.arange(n))
+    pick, originals = np.arange(n), list[int]()
+    for i in range(n):
+        if originals and luck[i] < share:
+            pick[i] = originals[int(which[i] * len(originals))]
+        else:
+            originals.append(i)
+    times = np.bincount(pick, minlength=n + 1)
+    owner = segment_owner(workload)
+    owner = np.where((owner != GLOBAL) & (times[owner] > 1), np.int32(GLOBAL), owner).astype(np.int32)
+    turn = np.array([int(np.count_nonzero(pick[:i] == w)) for i, w in enumerate(pick.tolist())])
+    names = tuple(
+        workload.workflow_names[w] + (f"+{t}" if t else "")
+        for w, t in zip(pick.tolist(), turn.tolist(), strict=True)
+    )
+    said = {"share": share, "seed": seed, "repeats": int(np.count_nonzero(turn))}
+    return replace(take(workload, pick, owner, names), provenance={**workload.provenance, "replayed": said})
+
+
 def subset(workload: Workload, indices: Sequence[int]) -> Workload:
     """Return the workflows at `indices`, in that order, each at most once; arrival times and identity stay.
 

@@ -163,3 +163,16 @@ def test_an_unknown_drafter_is_named_with_the_nearest() -> None:
     branches = WorkloadBuilder("x").with_branches(["retrieval"])
     with pytest.raises(InputError, match="retrieval"):
         branches.option(branches.branch(0, coordinate=0), outcome=0, scores={"retrievl": 1.0})
+
+
+def test_replayed_workflows_are_the_same_requests_again() -> None:
+    drawn = resample.resample(small(2), 200, seed=1)
+    back = resample.replayed(drawn, 0.6, seed=4)
+    assert not back.errors()
+    assert back.n_workflows == 200
+    contents = [tuple(row) for row in of(back).stage_content.reshape(200, 6).tolist()]
+    repeats = 200 - len(set(contents))
+    assert repeats == back.provenance["replayed"]["repeats"]
+    assert 90 <= repeats <= 150
+    assert len({tuple(row) for row in of(drawn).stage_content.reshape(200, 6).tolist()}) == 200
+    assert resample.replayed(drawn, 0.0, seed=4).digest() == replace(drawn, workflow_arrival_ns=None).digest()
