@@ -185,6 +185,9 @@ def weight_bits(precision: str) -> float:
 MODELS: dict[str, ModelShape] = {
     m.name: m
     for m in (
+        ModelShape("Qwen3-0.6B", 28, 1024, 16, 8, 128, 3072, 151936, 40960, tied_embeddings=True),
+        ModelShape("Qwen3-1.7B", 28, 2048, 16, 8, 128, 6144, 151936, 40960, tied_embeddings=True),
+        ModelShape("Qwen3-4B", 36, 2560, 32, 8, 128, 9728, 151936, 40960, tied_embeddings=True),
         ModelShape("Qwen3-8B", 36, 4096, 32, 8, 128, 12288, 151936, 40960),
         ModelShape("Qwen3-14B", 40, 5120, 40, 8, 128, 17408, 151936, 40960),
         ModelShape("Qwen3-32B", 64, 5120, 64, 8, 128, 25600, 151936, 40960),

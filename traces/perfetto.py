@@ -22,6 +22,7 @@ from traces.tables import REQUEST_STATUS
 # Process ids: 0 is left alone (viewers take it for the kernel's idle task); workflows far above replicas.
 REPLICA_PID = 1
 WORKFLOW_PID = 1_000_000
+_BRANCH_ID, _FILL_ID = 1 << 40, 1 << 41  # beside the ids of requests
 
 _STEP_COLUMNS = (
     "replica", "start_ns", "duration_ns", "decode_seqs", "prefill_seqs", "prefill_tokens", "context_tokens",
@@ -40,7 +41,11 @@ def export(run_dir: Path | str, out_path: Path | str) -> Path:
     The same run gives the same bytes. The file appears whole or not at all. Raises InputError for a bad
     run or a place that cannot be written.
     """
-    log = read_run(run_dir)
+    return export_log(read_run(run_dir), out_path)
+
+
+def export_log(log: RunLog, out_path: Path | str) -> Path:
+    """Write a log as a trace, as `export` does."""
     out = Path(out_path)
     if out.is_dir():
         raise InputError(f"{out}: is a folder; give the name of a file, such as {out / 'trace.json.gz'}")
@@ -79,13 +84,41 @@ def _document(log: RunLog, text: TextIO) -> None:
 
 
 def events(log: RunLog) -> Iterator[str]:
-    """Yield the events of a run as JSON objects (text): names, then steps and counters, then requests."""
+    """Yield the events of a run as JSON objects (text): names, steps and counters, requests, branches, fills."""
     for replica in range(log.replicas):
         yield _named("process_name", REPLICA_PID + replica, f"replica {replica}")
         yield _sorted(REPLICA_PID + replica, replica)
         yield _named("thread_name", REPLICA_PID + replica, "steps")
     yield from _steps(log)
     yield from _requests(log)
+    yield from _branches(log)
+    yield from _fills(log)
+
+
+def _branches(log: RunLog) -> Iterator[str]:
+    """Yield the resolution windows of branches, each on its workflow."""
+    columns = ("workflow", "stage", "branch", "opened_ns", "resolved_ns", "candidates", "fills", "promoted")
+    for row in zip(*(c.tolist() for c in log.columns("branches", *columns)), strict=True):
+        workflow, stage, branch, opened, resolved, candidates, fills, promoted = row
+        pid, args = (
+            WORKFLOW_PID + workflow,
+            {"stage": stage, "candidates": candidates, "fills": fills, "promoted": promoted},
+        )
+        yield _span("b", pid, _BRANCH_ID + branch, f"branch {branch}", opened, args)
+        yield _span("e", pid, _BRANCH_ID + branch, f"branch {branch}", max(resolved, opened))
+
+
+def _fills(log: RunLog) -> Iterator[str]:
+    """Yield the stages that fills ran, each on its workflow, named by what became of them."""
+    columns = ("workflow", "fill", "option", "rank", "position", "stage", "replica", "started_ns", "ended_ns")
+    fates = log.table("fills", ["fate"]).column("fate").to_pylist()
+    rows = zip(*(c.tolist() for c in log.columns("fills", *columns)), strict=True)
+    for i, (row, fate) in enumerate(zip(rows, fates, strict=True)):
+        workflow, fill, option, rank, position, stage, replica, started, ended = row
+        pid, name = WORKFLOW_PID + workflow, f"fill {fill}.{position}: stage {stage}, {fate}"
+        args = {"option": option, "rank": rank, "replica": replica}
+        yield _span("b", pid, _FILL_ID + i, name, started, args)
+        yield _span("e", pid, _FILL_ID + i, name, max(ended, started))
 
 
 def _steps(log: RunLog) -> Iterator[str]:

@@ -1,0 +1,1 @@
+"""The card of DynBranch: reuse of subgraphs, early fill, priced gates."""
