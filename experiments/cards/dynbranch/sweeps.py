@@ -218,7 +218,10 @@ def _gate(results: Results, gate: str) -> tuple[BySeed, BySeed, BySeed, BySeed]:
 
 
 BOTH, NO_A0, NO_A1 = "priced", "priced(action0=open)", "priced(action1=fixed)"
-NEITHER = tuple(f"priced(action0=open, action1=fixed, p_star={p})" for p in ("0.1", "0.5", "0.9", "0.999"))
+# Plans leave out options at their default: p_star is 0.5.
+NEITHER = tuple(
+    f"priced(action0=open, action1=fixed{p})" for p in (", p_star=0.1", "", ", p_star=0.9", ", p_star=0.999")
+)
 
 
 def _r20(studies: Studies) -> Row:
@@ -265,9 +268,7 @@ def _r21(studies: Studies) -> Row:
         near("% off the latency", -priced.mean if priced else 0.0, wanted["priced_pct"], 0.5),
     ]
     ours = "; ".join(f"{g}: {told(c)}" for g, c in found.items())
-    return judged(
-        "R21", ours, f"ReAct at load, reuse off, against p* = {NEITHER[-1][-6:-1]}; {CLOCK}", checks
-    )
+    return judged("R21", ours, f"ReAct at load, reuse off, against {NEITHER[-1]}; {CLOCK}", checks)
 
 
 def _r22(studies: Studies) -> Row:
