@@ -21,7 +21,7 @@ def measure(name: str, model: Path, test: Sequences) -> dict[int, float]:
 
     The card gets two numbers, ps a batch and ps a workflow of it, through the smallest and the largest batch.
     """
-    forecast = predictor(name, model, test.agents)
+    forecast = predictor(name, model, test.agents, cold=True)
     views = [
         WorkflowView(w, run[: t + 1], 0, text[t])
         for w, (run, text) in enumerate(zip(test.runs, test.text, strict=True))

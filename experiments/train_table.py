@@ -21,6 +21,7 @@ from policies import registry
 from policies.api import Predictor, WorkflowView
 from policies.laws import toy_host
 from policies.training import fitting, sequences
+from policies.training.ngrams import NgramCounts
 from policies.training.sequences import Sequences
 from traces.errors import InputError
 from traces.schema import Workload
@@ -126,15 +127,24 @@ def served(spec: str, model: Path, agents: tuple[str, ...]) -> Forecaster:
     return looked_up
 
 
-def predictor(spec: str, model: Path, agents: tuple[str, ...]) -> Forecaster:
-    """Return a function from views to forecasts of a trained predictor that learns nothing more."""
+def predictor(spec: str, model: Path, agents: tuple[str, ...], *, cold: bool = False) -> Forecaster:
+    """Return a function from views to forecasts of a trained predictor that learns nothing more.
+
+    cold: each call computes every forecast anew, also those it has made before.
+    """
     choice = parse("predictors", spec)
     given: dict[str, Any] = {**dict(choice.options), "model": str(model)}
     if "online" in registry.options("predictors", choice.name):
         given["online"] = False
     policy = cast("Predictor[Any]", registry.load("predictors", choice.name, given))
     state = policy.new_state(replace(toy_host(), agents=agents))
-    return lambda views: policy.forecasts(state, views)
+
+    def forecast(views: Sequence[WorkflowView]) -> list[NDArray[np.float32]]:
+        if cold and isinstance(state, NgramCounts):
+            state.memo.clear()
+        return policy.forecasts(state, views)
+
+    return forecast
 
 
 def _names(asked: str) -> tuple[list[str], list[str]]:
