@@ -104,5 +104,5 @@ class Opening:
     def _option(self, candidate: Candidate, plan: FillPlan) -> FillOption:
         known = self._durations.path_ns(plan.keys)
         return FillOption(
-            candidate, plan.keys[0], len(plan.stages), plan.kv_tokens, plan.prompt_tokens, known
-        )
+            candidate, plan.keys[0], len(plan.stages), plan.kv_tokens, plan.prompt_tokens, known, plan.cached_tokens
+        )  # fmt: skip

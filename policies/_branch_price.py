@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from policies._branch_envelope import Pressure
 from policies.costs import Profile
-from policies.views import HostInfo, Slowdown
+from policies.views import FillOption, HostInfo, Slowdown
 
 # Reference shape of a probe that a host did not run: canonical requests, their context, a fill's output. Assumed.
 _SEQS, _CONTEXT, _OUTPUT = 8, 1024, 128
@@ -48,10 +48,16 @@ class Price:
         self._max_num_seqs = host.max_num_seqs
         self._error = error
 
-    def cost_ns(self, load: Pressure, kv_tokens: int, engine_ns: float) -> float:
-        """Return the price of one more fill that holds `kv_tokens` for `engine_ns`; 0 when no engine is involved."""
-        if kv_tokens <= 0:
+    def cost_ns(self, load: Pressure, option: FillOption, engine_ns: float) -> float:
+        """Return the price of one more fill, in an engine for `engine_ns`; 0 when no engine is involved.
+
+        The probe's fills prefill all of their context, and that is most of what they cost. Tokens that are resident
+        where the fill would run are not prefilled, so they are left out: over an answer of tens of tokens, reading them
+        costs a few hundredths of making them.
+        """
+        if option.kv_tokens <= 0:
             return 0.0
+        kv_tokens = max(option.kv_tokens - option.cached_tokens, 1)
         # Load is told for all replicas; a fill slows only those it shares an engine with.
         fills, held = load.fills / self._replicas, load.kv_tokens / self._replicas
         before = self._surface.at(fills, held)

@@ -39,12 +39,14 @@ class FillPlan:
     keys            template (fingerprint) of each stage: what time estimates are learned under
     kv_tokens       KV to reserve while it runs: prompt and the largest output of its largest stage
     prompt_tokens   prompt of its first LLM stage, 0 for tools
+    cached_tokens   of these, resident where the fill would run now: they are not prefilled again
     """
 
     stages: tuple[int, ...]
     keys: tuple[int, ...]
     kv_tokens: int
     prompt_tokens: int = 0
+    cached_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

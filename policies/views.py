@@ -384,6 +384,7 @@ class FillOption:
     stages          stages that would run early
     kv_tokens       KV tokens to reserve; 0 when no engine is involved
     prompt_tokens   prompt of its first LLM stage
+    cached_tokens   of these, resident where the fill would run: they are not prefilled again
     exec_ns         what its stages took on average so far, 0 where one was never seen
     """
 
@@ -393,6 +394,7 @@ class FillOption:
     kv_tokens: int
     prompt_tokens: int = 0
     exec_ns: int = 0
+    cached_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -277,8 +277,16 @@ class BranchHost:
 
     def _plan(self, c: ev.Plan) -> None:
         at, values = self._entries[c.entry], self._known(c.entry)
-        plans = tuple(self._views.plan(at.branch, candidate, values) for candidate in c.candidates)
+        plans = tuple(self._placed(self._views.plan(at.branch, x, values)) for x in c.candidates)
         self._tell(ev.Planned(self._now_ns, c.entry, plans, self._load.now(self._env.now)))
+
+    def _placed(self, plan: ev.FillPlan | None) -> ev.FillPlan | None:
+        """Return the plan with what is resident of its first prompt where it would run now."""
+        calls = [s for s in plan.stages if self._views.kind[s] == StageKind.LLM] if plan is not None else []
+        if plan is None or not calls:
+            return plan
+        cached = self._cluster.cached(calls[0], self.controller.config.routing, self._env.now)
+        return replace(plan, cached_tokens=min(cached, plan.prompt_tokens))
 
     def _adopt(self, c: ev.Adopt) -> None:
         at = self._entries[c.entry]

@@ -90,15 +90,22 @@ class Cluster:
             fill=True,
             low=launch.priority == "low",
         )
-        view = self._view(number, stage, now_ps)
-        home = self._home.get(workflow, 0)
+        request.replica = self._place(self._view(number, stage, now_ps), launch.routing)
+        return request
+
+    def cached(self, stage: int, routing: str, now_ps: int) -> int:
+        """Return the prompt tokens of `stage` resident on the replica that a fill of it would get now."""
+        view = self._view(-1, stage, now_ps)
+        return self.engines[self._place(view, routing)].cached_tokens(view)
+
+    def _place(self, view: RequestView, routing: str) -> int:
+        home = self._home.get(view.workflow, 0)
 
         def burden(engine: Engine) -> tuple[int, int, int]:
-            first = -engine.cached_tokens(view) if launch.routing == "affine" else int(engine.index == home)
+            first = -engine.cached_tokens(view) if routing == "affine" else int(engine.index == home)
             return first, engine.running + engine.waiting, engine.index
 
-        request.replica = min(self.engines, key=burden).index if len(self.engines) > 1 else 0
-        return request
+        return min(self.engines, key=burden).index if len(self.engines) > 1 else 0
 
     def _view(self, number: int, stage: int, now_ps: int) -> RequestView:
         depth = 0 if self._depth is None else self._depth[stage]

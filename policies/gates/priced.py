@@ -189,7 +189,7 @@ class Priced(Gate[PricedState]):
         return outcome.saved_ns - outcome.setup_ns - waited - round(cost)
 
     def _paid_ns(self, state: PricedState, fill: FillOutcome) -> float:
-        return state.price.cost_ns(_pressure(fill.load), fill.option.kv_tokens, fill.engine_ns)
+        return state.price.cost_ns(_pressure(fill.load), fill.option, fill.engine_ns)
 
     def _censor(self, state: PricedState, now_ns: int) -> None:
         """Openings that are overdue count as 0 until they settle (delayed, one-sidedly censored feedback)."""
@@ -226,7 +226,7 @@ class Priced(Gate[PricedState]):
         engine = state.engine.get(option.key)
         if engine is None:
             engine = float(option.exec_ns or self.prior_ms * MS)
-        cost = state.price.cost_ns(pressure, option.kv_tokens, engine)
+        cost = state.price.cost_ns(pressure, option, engine)
         if self.action1 == "pay_always":
             return p * gain - cost
         utility = p * gain - (1 - p) * cost

@@ -131,14 +131,21 @@ def test_probes_closer_than_a_sixty_fourth_of_the_window_do_not_grow_the_history
 def test_the_price_rises_with_load_and_pressure_and_is_nothing_where_nobody_is_slowed() -> None:
     price = Price(toy_host(), 1.0)
     idle, busy = Pressure(0, 0, 0.0, 0), Pressure(0, 0, 0.5, 8)
-    assert price.cost_ns(idle, 1000, 1e9) == 0
-    assert price.cost_ns(busy, 0, 1e9) == 0
-    low = price.cost_ns(busy, 1000, 1e9)
-    assert 0 < low < price.cost_ns(busy._replace(seqs=16), 1000, 1e9)
-    assert low < price.cost_ns(busy, 3000, 1e9)
-    assert Price(toy_host(), 4.0).cost_ns(busy, 1000, 1e9) == pytest.approx(4 * low)
+    assert price.cost_ns(idle, option(0), 1e9) == 0
+    assert price.cost_ns(busy, option(0, kv=0), 1e9) == 0
+    low = price.cost_ns(busy, option(0), 1e9)
+    assert 0 < low < price.cost_ns(busy._replace(seqs=16), option(0), 1e9)
+    assert low < price.cost_ns(busy, option(0, kv=3000), 1e9)
+    assert Price(toy_host(), 4.0).cost_ns(busy, option(0), 1e9) == pytest.approx(4 * low)
     flat = Price(replace(toy_host(), slowdown=FLAT), 1.0)
-    assert flat.cost_ns(busy, 1000, 1e9) == 0
+    assert flat.cost_ns(busy, option(0), 1e9) == 0
+
+
+def test_what_is_not_prefilled_again_is_not_paid_for() -> None:
+    price, busy = Price(toy_host(), 1.0), Pressure(0, 0, 0.5, 8)
+    cold, warm = option(0, kv=1000), replace(option(0, kv=1000), cached_tokens=900)
+    assert price.cost_ns(busy, warm, 1e9) == price.cost_ns(busy, option(0, kv=100), 1e9)
+    assert 0 < price.cost_ns(busy, warm, 1e9) < price.cost_ns(busy, cold, 1e9)
 
 
 def test_a_surface_of_kernel_costs_rises_in_fills_and_context() -> None:
@@ -161,8 +168,8 @@ def test_a_surface_meets_its_knots_and_is_straight_between() -> None:
 
 def test_a_fill_on_one_of_several_replicas_slows_only_those_beside_it() -> None:
     busy = Pressure(0, 0, 0.5, 16)
-    one = Price(toy_host(), 1.0).cost_ns(busy, 1000, 1e9)
-    two = Price(replace(toy_host(), replicas=2), 1.0).cost_ns(busy, 1000, 1e9)
+    one = Price(toy_host(), 1.0).cost_ns(busy, option(0), 1e9)
+    two = Price(replace(toy_host(), replicas=2), 1.0).cost_ns(busy, option(0), 1e9)
     assert two == pytest.approx(one / 2)
 
 
