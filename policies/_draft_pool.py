@@ -53,6 +53,7 @@ class SuffixPool:
 
     def __init__(self, depth: int, *, fast: bool = FAST) -> None:
         self.fast = fast and FAST
+        self._function: Any = flat.append if self.fast else plain(flat.append)
         self.depth = depth
         self._histories: dict[int, History] = {}
         self._one = np.zeros(1, dtype=np.int32)
@@ -156,23 +157,24 @@ class SuffixPool:
 
     def _append(self, cursors: Int32, tokens: NDArray[np.uint32]) -> None:
         """Append tokens[i] to the sequence with cursor cursors[i], or all to cursors[0] where there is one."""
-        self._reserve("tokens", self.tokens + len(tokens))
-        new = np.ascontiguousarray(tokens, dtype=np.uint32).view(np.int32)
-        given = views(self.fast, cursors, new)
-        function: Any = flat.append if self.fast else plain(flat.append)
-        done = 0
+        n = len(tokens)
+        if self.tokens + n > self._room["tokens"]:
+            self._reserve("tokens", self.tokens + n)
+        if tokens.dtype != np.uint32 or not tokens.flags.c_contiguous:
+            tokens = np.ascontiguousarray(tokens, dtype=np.uint32)
+        given = views(self.fast, cursors, tokens.view(np.int32))
+        done, room = 0, self._room
         while True:
-            rows = self._flat
-            done = function(
-                *self.arrays, *given, done, len(rows["states"]) // flat.STATE, len(rows["edges"]) // flat.EDGE
-            )
-            if done == len(tokens):
+            done = self._function(*self.arrays, *given, done, room["states"], room["edges"])
+            if done == n:
                 return
+            rows = self._flat
             c = int(cursors[done if len(cursors) > 1 else 0]) * flat.CURSOR
             last, root = (int(rows["cursors"][c + k]) * flat.STATE for k in (flat.LAST, flat.ROOT))
             spare = int(rows["states"][last + flat.LEN]) + int(rows["states"][root + flat.SEEN]) + 2
             self._reserve("states", int(self._registers[flat.N_STATES]) + flat.SPARE_STATES)
             self._reserve("edges", int(self._registers[flat.N_EDGES]) + spare)
+            room = self._room
 
     def _clear(self) -> None:
         self._flat = {name: np.zeros(64 * width, dtype=np.int32) for name, width in _START}
@@ -210,6 +212,7 @@ class SuffixPool:
             f["states"], f["edges"], self._slots, f["tokens"], f["runs"], f["cursors"], self._registers,
         )  # fmt: skip
         self.arrays = views(self.fast, *arrays)
+        self._room = {name: len(f[name]) // width for name, width in _START}
 
     def _rebuild(self, alive: NDArray[np.bool_]) -> None:
         """Enter the tokens of the runs that are alive anew, in the order in which they came."""
