@@ -49,7 +49,8 @@ class Suffix(Drafter[SuffixState]):
     floor       a token is drafted while the path's estimated probability is at least this
     cached      answers in the tree of all; the oldest leave first; 0 keeps none
     history     with_prompt: a request's own tree holds its prompt; generated: its answer alone
-    ns_per_seq  what the target's two lookups and its updates cost a sequence and step, in ns, on one core
+    ns_per_seq  what look-ups and updates cost a sequence and step, in ns; the library that vLLM calls took 59,000 with
+                100,000 tokens of history and 74,000 with a million, at batch 256 on one core of ours
     """
 
     label = "SuffixDecoding"
@@ -62,7 +63,7 @@ class Suffix(Drafter[SuffixState]):
     floor: float = 0.1
     cached: int = 10_000
     history: Literal["with_prompt", "generated"] = "with_prompt"
-    ns_per_seq: int = 20_000
+    ns_per_seq: int = 60_000
 
     def __post_init__(self) -> None:
         if self.longest < 1 or self.depth < 2 or self.cached < 0 or self.ns_per_seq < 0:
