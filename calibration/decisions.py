@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from live.script import Content
 
 # What the scheduler made of a step. KV in use is not among them: the simulator reserves a prompt's blocks at admission.
-STEP_COLUMNS = ("decode_seqs", "prefill_seqs", "prefill_tokens", "context_tokens", "waiting")
+STEP_COLUMNS = (
+    "decode_seqs", "prefill_seqs", "prefill_tokens", "context_tokens", "waiting", "drafted_tokens", "accepted_tokens",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

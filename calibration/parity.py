@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from calibration.parity_live import about_run, answered, live_decisions, load_of
+from calibration.parity_live import about_run, answered, drafting_of, live_decisions, load_of
 from calibration.parity_sim import given_options, simulated_decisions
 from live.script import Content, Script
 from policies.api import Evictor, Predictor
@@ -63,9 +63,11 @@ def compare(script: Script, live: Path) -> Parity:
     predictor = cast(
         "Predictor[Any]", load("predictors", about["predictor"], given_options(about["predictor_options"]))
     )
-    script, sent = answered(script, live), load_of(live)
+    script, sent, drafting = answered(script, live), load_of(live), drafting_of(live)
     there = live_decisions(script, live)
-    here = simulated_decisions(script, about["kv_blocks"], evictor, predictor, about.get("host_tier"), sent)
+    here = simulated_decisions(
+        script, about["kv_blocks"], evictor, predictor, about.get("host_tier"), sent, drafting
+    )
     notes = []
     for key, what in (
         ("dropped", "the policy was dropped"),
@@ -78,6 +80,9 @@ def compare(script: Script, live: Path) -> Parity:
     for key, what in (("corrupt", "slots that lied"), ("evictor_dropped", "the host's evictor was dropped")):
         if tier.get(key):
             notes.append(f"{what}: {tier[key]}")
+    for key in ("drafter_dropped", "budget_dropped", "host_failed"):
+        if drafting is not None and drafting[key]:
+            notes.append(f"drafting, {key}: {drafting[key]}")
     if about["duplicates"]:
         notes.append(f"{about['duplicates']} blocks computed twice: parity is exact without them only")
     return Parity(

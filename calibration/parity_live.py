@@ -83,6 +83,15 @@ def load_of(live: Path) -> Load:
         raise InputError(f"{path}: no ticks: {type(e).__name__}: {e}") from e
 
 
+def drafting_of(live: Path) -> dict[str, Any] | None:
+    """Return what a live run's drafter host wrote; None for a run without one."""
+    path = live / "drafting.json"
+    if not path.is_file():
+        return None
+    value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return value
+
+
 def answered(script: Script, live: Path) -> Script:
     """Return the script with the answers that the live run gave, as it wrote them; as it is where there are none."""
     path = live / "outputs.json"

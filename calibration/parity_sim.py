@@ -55,6 +55,8 @@ def as_workload(script: Script) -> tuple[Workload, list[int]]:
                 agent=r.agent,
                 prompt_units=ids[: len(r.prompt)],
                 sequence_units=ids,
+                output_ids=np.array(r.output, dtype=np.uint32),
+                prompt_ids=np.array(r.prompt, dtype=np.uint32),
             )
             parents = [stages[r.stage]]
             ended_ns = start_ns + len(r.output) * _STEP_NS
@@ -75,6 +77,7 @@ def as_overlapping(script: Script, sent: Sequence[int]) -> tuple[Workload, list[
             stages[r.stage] = builder.llm(
                 len(r.prompt), len(r.output), parents=parents, agent=r.agent,
                 prompt_units=ids[: len(r.prompt)], sequence_units=ids,
+                output_ids=np.array(r.output, dtype=np.uint32), prompt_ids=np.array(r.prompt, dtype=np.uint32),
             )  # fmt: skip
     return builder.build(), stages
 
@@ -86,11 +89,13 @@ def simulated_decisions(
     predictor: Predictor[Any] | None = None,
     host_tier: dict[str, Any] | None = None,
     load: Load | None = None,
+    drafting: dict[str, Any] | None = None,
 ) -> Decisions:
     """Return what the simulator decides, with the block-hash semantics.
 
     host_tier: as a live run's `live.json` has it. The link takes no time, as the live host's synchronous copies, which
     the engine's clock does not see. load: how the requests are sent; None: one after the other.
+    drafting: a live run's `drafting.json`; None: nothing is drafted.
     """
     load = load or Load()
     workload, stages = as_overlapping(script, load.sent) if load.sent else as_workload(script)
@@ -101,6 +106,8 @@ def simulated_decisions(
         evictor, script.block_tokens, by_stage, _by_segment(workload, script.block_tokens, by_stage)
     )
     policies = PolicySet(evictor=witness)
+    if drafting is not None:
+        policies = replace(policies, **_drafting(drafting))
     tier = HostTierConfig()
     if host_tier is not None:
         _refuse_tier(host_tier)
@@ -148,6 +155,16 @@ def simulated_decisions(
     columns = (sink.tables()["steps"][c].to_pylist() for c in STEP_COLUMNS)
     steps = tuple(zip(*columns, strict=True))
     return Decisions(tuple(witness.victims), tuple(hits), tuple(host_hits), tuple(prefetched), steps)
+
+
+def _drafting(given: dict[str, Any]) -> dict[str, Any]:
+    if given["corrupt_every"]:
+        raise InputError(
+            "corrupted drafts are for tests of losslessness: the simulator drafts as the policy says"
+        )
+    drafter = load_policy("drafters", given["drafter"], given_options(given["drafter_options"]))
+    budget = load_policy("budgets", given["budget"], given_options(given["budget_options"]))
+    return {"drafter": drafter, "budget": budget}
 
 
 def _refuse_tier(given: dict[str, Any]) -> None:

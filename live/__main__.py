@@ -46,6 +46,7 @@ def _record(args: argparse.Namespace) -> None:
 
 def _replay(args: argparse.Namespace) -> None:
     from live.script import Script
+    from live.vllm.draftsettings import DraftSettings
     from live.vllm.replay import Overlap, replay
     from live.vllm.settings import EvictionSettings
 
@@ -68,7 +69,20 @@ def _replay(args: argparse.Namespace) -> None:
     overlap = None
     if args.at_once > 1:
         overlap = Overlap(args.at_once, max_num_batched_tokens=args.step_tokens)
-    outputs = replay(script, args.model, settings, args.blocks, overlap)
+    drafting = None
+    if args.drafter != "none":
+        drafting = DraftSettings(
+            drafter=args.drafter,
+            drafter_options=dict(option.split("=", 1) for option in args.drafter_option),
+            budget=args.budget,
+            budget_options=dict(option.split("=", 1) for option in args.budget_option),
+            agents=script.agents,
+            tokens_max=args.draft_tokens,
+            policy_path=settings.policy_path,
+            call_ms_max=args.call_ms_max,
+            corrupt_every=args.corrupt_every,
+        )
+    outputs = replay(script, args.model, settings, args.blocks, overlap, drafting)
     print(f"{args.out}: {len(outputs)} requests served, {sum(len(a.tokens) for a in outputs)} tokens")
 
 
@@ -106,6 +120,12 @@ def _parser() -> argparse.ArgumentParser:
     replay.add_argument("--policy-path", type=Path)
     replay.add_argument("--blocks", type=int, required=True, help="KV blocks of the pool")
     replay.add_argument("--call-ms-max", type=float, default=0.0)
+    replay.add_argument("--drafter", default="none")
+    replay.add_argument("--drafter-option", action="append", default=[], metavar="NAME=VALUE")
+    replay.add_argument("--budget", default="fixed_k")
+    replay.add_argument("--budget-option", action="append", default=[], metavar="NAME=VALUE")
+    replay.add_argument("--draft-tokens", type=int, default=8, help="most tokens drafted a request and step")
+    replay.add_argument("--corrupt-every", type=int, default=0, help="replace every so many drafted tokens")
     replay.add_argument("--at-once", type=int, default=1, help="workflows whose requests overlap")
     replay.add_argument("--step-tokens", type=int, default=2048, help="most tokens of a step, with --at-once")
     replay.add_argument("--host-blocks", type=int, default=0, help="KV blocks of host memory behind the pool")

@@ -1,84 +1,174 @@
-"""Drafter `ngram` and budget `batch_table` against vLLM's own proposer and schedule."""
+"""Drafters and budgets in vLLM: what is verified is the simulator's, position by position, and no output changes."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
 
-import numpy as np
 import pytest
-from vllm.v1.spec_decode.dynamic.utils import build_dynamic_sd_schedule_lookup
-from vllm.v1.spec_decode.ngram_proposer import NgramProposer
 
-from policies.api import RequestView
-from policies.budgets.batch_table import BatchTable
-from policies.drafters.ngram import NGram
-from policies.laws import toy_host
-from traces import draws
+from calibration import parity
+from calibration.parity_live import drafting_of
+from calibration.parity_sim import simulated_decisions
+from conftest import Run, outputs
+from live.script import Script
+from live.vllm.draftsettings import DraftSettings
+from policies.registry import load, names
+from traces.errors import InputError
 
-LONGEST, SEQS = 400, 6
-
-
-def stream(seed: int, name: int, n: int, words: int) -> list[int]:
-    out: list[int] = []
-    while len(out) < n:
-        bits = draws.bits(seed, "stream", name, len(out))
-        if len(out) > 8 and bits % 3 == 0:
-            start = (bits >> 8) % (len(out) - 4)
-            out += out[start : start + 2 + (bits >> 20) % 12]
-        else:
-            out.append((bits >> 8) % words)
-    return out[:n]
+COUNT = 12  # requests of the script
+STRUCTURE = '[[("{", "}")]]'
 
 
-def proposer(n_min: int, n_max: int, k: int) -> NgramProposer:
-    config: Any = SimpleNamespace(
-        speculative_config=SimpleNamespace(
-            prompt_lookup_min=n_min, prompt_lookup_max=n_max, num_speculative_tokens=k
-        ),
-        model_config=SimpleNamespace(max_model_len=LONGEST),
-        scheduler_config=SimpleNamespace(max_num_seqs=SEQS),
-        parallel_config=SimpleNamespace(tensor_parallel_size=1),
-    )
-    return NgramProposer(config)
+def servable(family: str) -> list[str]:
+    out = []
+    for name in names(family):
+        try:
+            if family == "drafters":
+                active = DraftSettings(drafter=name).load_drafter().active()
+            else:
+                active = DraftSettings(budget=name).load_budget() is not None and name != "none"
+        except InputError:
+            continue
+        if active:
+            out.append(name)
+    return out
 
 
-@pytest.mark.parametrize(("n_min", "n_max", "k"), [(4, 4, 5), (1, 4, 3), (2, 5, 8), (1, 1, 1)])
-def test_ngram_drafts_what_vllm_s_proposer_drafts(n_min: int, n_max: int, k: int) -> None:
-    theirs = proposer(n_min, n_max, k)
-    ours = NGram(k=k, n_min=n_min, n_max=n_max)
-    state = ours.new_state(toy_host())
-    texts = [stream(n_max, r, LONGEST, 2 + r) for r in range(SEQS)]
-    held = np.zeros((SEQS, LONGEST), dtype=np.int32)
-    length = np.array([1 + 9 * r for r in range(SEQS)], dtype=np.int32)
-    for r, text in enumerate(texts):
-        held[r, : length[r]] = text[: length[r]]
-        view = RequestView(r, 0, 0, 0, 0, int(length[r]))
-        ours.begin(state, view, np.array(text[: length[r]], dtype=np.uint32))
-    drafted = 0
-    for step in range(120):
-        sampled: list[list[int]] = []
-        for r, text in enumerate(texts):
-            n = draws.bits(1, "accepted", r, step) % 4
-            new = text[length[r] : length[r] + n]
-            held[r, length[r] : length[r] + n] = new
-            length[r] += n
-            ours.commit(state, r, np.array(new, dtype=np.uint32))
-            sampled.append(new)
-        want = theirs.propose(k, sampled, length, held)
-        for r in range(SEQS):
-            if sampled[r]:
-                assert ours.propose(state, r, LONGEST - int(length[r])).tokens.tolist() == want[r]
-                drafted += len(want[r])
-    assert drafted > 50
+PAIRS = [{"drafter": d, "budget": b} for d in servable("drafters") for b in servable("budgets")]
+CORRUPT = [{**pair, "corrupt_every": 1 + i % 3} for i, pair in enumerate(PAIRS)]
+BAD = {
+    "raises": "raise ZeroDivisionError('a bug')",
+    "nonsense": "return [1, 2, 3]",
+    "beyond": "return [Draft(np.full(3, 1 << 20, np.uint32), np.ones(3, np.float32)) for _ in requests]",
+}
+BAD_BUDGETS = {
+    "greedy": "return proposals.length + 9",
+    "confused": "return None",
+}
 
 
-@pytest.mark.parametrize("table", ["1-4:5/5-16:3/17-64:1/65-256:0", "1-2:5/9-12:2", "1-300:4"])
-def test_the_table_is_vllm_s_schedule(table: str) -> None:
-    host = toy_host()
-    ranges = [
-        (*(int(x) for x in part.split(":")[0].split("-")), int(part.split(":")[1]))
-        for part in table.split("/")
-    ]
-    want = build_dynamic_sd_schedule_lookup([list(r) for r in ranges], host.max_num_seqs, 8)
-    assert list(BatchTable(table).new_state(host))[1:] == want[1:]
+@pytest.fixture(scope="module")
+def user_policies(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("policies_of_a_user")
+    for kind, answer in BAD.items():
+        (folder / f"{kind}.py").write_text(
+            "from dataclasses import dataclass\nimport numpy as np\nfrom policies.views import Draft\n"
+            "from policies.drafters.ngram import Ngram as _Ngram\n"
+            f"@dataclass(frozen=True)\nclass Bad{kind.capitalize()}(_Ngram):\n"
+            f"    def propose_batch(self, state, requests, limit):\n        {answer}\n",
+            encoding="utf-8",
+        )
+    for kind, answer in BAD_BUDGETS.items():
+        (folder / f"{kind}.py").write_text(
+            "from dataclasses import dataclass\nfrom policies.budgets.fixed_k import FixedK as _FixedK\n"
+            f"@dataclass(frozen=True)\nclass Bad{kind.capitalize()}(_FixedK):\n"
+            f"    def allocate(self, state, proposals, batch):\n        {answer}\n",
+            encoding="utf-8",
+        )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def served(site: Path, model: Path, script_path: Path, user_policies: Path) -> list[dict[str, Any]]:
+    """What became of PAIRS, CORRUPT, bad drafters, bad budgets, and a structure."""
+    mine = {"policy_path": str(user_policies)}
+    combinations = [
+        *PAIRS, *CORRUPT, *({"drafter": k, **mine} for k in BAD), *({"budget": k, **mine} for k in BAD_BUDGETS),
+        {"drafter": "structured", "structure": STRUCTURE}, {"drafter": "structured", "structure": "{"},
+    ]  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).parent / "drafting_matrix.py"), str(script_path), str(model), str(COUNT),
+         json.dumps(combinations)],
+        cwd=site, env={**os.environ, "PYTHONPATH": str(site)}, capture_output=True, text=True, timeout=900,
+        check=False,
+    )  # fmt: skip
+    line = next((x for x in done.stdout.splitlines() if x.startswith("RESULT")), "")
+    assert line, done.stdout[-500:] + done.stderr[-3000:]
+    return cast("list[dict[str, Any]]", json.loads(line.removeprefix("RESULT")))
+
+
+@pytest.fixture(scope="module")
+def part(script: Script) -> Script:
+    """The script's first requests, as a script of its own."""
+    requests = script.requests[:COUNT]
+    last = {r.workflow: r.stage for r in requests}
+    kept = tuple(replace(r, finished=last[r.workflow] == r.stage) for r in requests)
+    return Script(script.agents, script.block_tokens, kept)
+
+
+def test_there_are_drafters_and_budgets_to_try() -> None:
+    assert {"ngram", "suffix", "structured"} <= {p["drafter"] for p in PAIRS}
+    assert {"fixed_k", "redundancy"} <= {p["budget"] for p in PAIRS}
+
+
+@pytest.mark.parametrize("i", range(len(PAIRS)), ids=[f"{p['drafter']}-{p['budget']}" for p in PAIRS])
+def test_what_each_step_verifies_and_accepts_is_the_simulators(
+    i: int, served: list[dict[str, Any]], part: Script
+) -> None:
+    live = served[i]
+    assert (live["drafter_dropped"], live["budget_dropped"], live["host_failed"]) == ("", "", "")
+    here = simulated_decisions(part, 300, cast("Any", load("evictors", "lru")), drafting=live)
+    simulated = [(row[5], row[6]) for row in here.steps if row[0]]
+    assert [(k, a) for _, k, a in live["verified"]] == simulated
+    assert live["answers"] == [list(r.output) for r in part.requests]
+
+
+def test_every_drafter_has_tokens_accepted(served: list[dict[str, Any]]) -> None:
+    for drafter in {p["drafter"] for p in PAIRS}:
+        accepted = [s["accepted_tokens"] for s in served[: len(PAIRS)] if s["drafter"] == drafter]
+        assert max(accepted) > 20, drafter
+
+
+@pytest.mark.parametrize("i", range(len(CORRUPT)), ids=[f"{p['drafter']}-{p['budget']}" for p in CORRUPT])
+def test_corrupted_drafts_change_no_output(i: int, served: list[dict[str, Any]], part: Script) -> None:
+    clean, live = served[i], served[len(PAIRS) + i]
+    assert live["answers"] == [list(r.output) for r in part.requests]
+    assert live["host_failed"] == ""
+    if clean["verified_tokens"] > 20:
+        share = live["accepted_tokens"] / max(live["verified_tokens"], 1)
+        assert share < clean["accepted_tokens"] / clean["verified_tokens"], "the corruption was seen"
+
+
+def test_a_drafter_or_budget_that_misbehaves_leaves_serving_intact_and_is_reported(
+    served: list[dict[str, Any]], part: Script
+) -> None:
+    bad = served[2 * len(PAIRS) : 2 * len(PAIRS) + len(BAD) + len(BAD_BUDGETS)]
+    for live, kind in zip(bad, [*BAD, *BAD_BUDGETS], strict=True):
+        assert live["answers"] == [list(r.output) for r in part.requests], kind
+        assert bool(live["drafter_dropped"]) == (kind in BAD), kind
+        assert bool(live["budget_dropped"]) == (kind in BAD_BUDGETS), kind
+        assert live["host_failed"] == ""
+        assert live["accepted_tokens"] == 0
+
+
+def test_a_structure_and_a_malformed_one_change_no_output(served: list[dict[str, Any]], part: Script) -> None:
+    for live in served[-2:]:
+        assert live["answers"] == [list(r.output) for r in part.requests]
+        assert (live["drafter_dropped"], live["host_failed"]) == ("", "")
+        assert live["accepted_tokens"] > 0
+
+
+@pytest.mark.parametrize(("drafter", "budget"), [("suffix", "fixed_k"), ("structured", "redundancy")])
+def test_steps_are_the_simulators_where_drafting_requests_overlap(
+    drafter: str, budget: str, run: Run, script: Script
+) -> None:
+    options = ("--drafter", drafter, "--budget", budget, "--at-once", 5)
+    directory = run("lru", *options, blocks=300, OMP_NUM_THREADS="1")
+    outcome = parity.compare(script, directory)
+    assert outcome.equal, outcome
+    drafted = drafting_of(directory)
+    assert drafted is not None
+    assert drafted["accepted_tokens"] > 50
+    assert outputs(directory) == [list(r.output) for r in script.requests]
+
+
+@pytest.mark.parametrize(("name", "said"), [("eagle3", "states its acceptance"), ("oracle", "oracle")])
+def test_drafters_that_draft_no_tokens_are_refused(name: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        DraftSettings(drafter=name).load_drafter()

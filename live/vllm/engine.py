@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Self
 
 from live.tiny.model import MAX_POSITIONS
 from live.vllm import compat
+from live.vllm.draftsettings import DraftSettings
 from live.vllm.settings import EvictionSettings
 from traces.errors import InputError
 
@@ -41,6 +42,7 @@ class Engine:
 
     blocks     KV blocks of the pool, as policies count them (vLLM's own count has one more, never used)
     settings   an evictor to load; None leaves the engine as it is installed
+    drafting   a drafter to load; None decodes a token a step
     given      further arguments of vLLM's
     Variables of the environment that are set already are kept (`VLLM_ENABLE_V1_MULTIPROCESSING=1` puts the engine
     core, and with it the evictor, into a process of its own).
@@ -55,6 +57,7 @@ class Engine:
         *,
         max_num_seqs: int = 1,
         max_num_batched_tokens: int = 2048,
+        drafting: DraftSettings | None = None,
         **given: Any,
     ) -> None:
         for name, value in _ENVIRONMENT.items():  # before anything of vLLM is imported
@@ -62,11 +65,16 @@ class Engine:
         compat.require()
         if not (model / "config.json").is_file():
             raise InputError(f"{model}: no model; make one with: python -m live make-model {model}")
+        from live.vllm.proposer import worker_class
+
         vllm: Any = importlib.import_module("vllm")
+        if drafting:
+            given |= {**drafting.engine_arguments(), "worker_cls": worker_class()}
         if settings:
             given["kv_transfer_config"] = settings.transfer_config()
         self._params: Any = vllm.SamplingParams
-        self._engine: Any = vllm.LLM(
+        self._engine: Any = _made(
+            vllm.LLM,
             str(model),
             dtype="float32",
             enforce_eager=True,
@@ -127,3 +135,13 @@ class Engine:
 def _answer(output: Any) -> Answer:
     answer = output.outputs[0]
     return Answer([int(t) for t in answer.token_ids], float(answer.cumulative_logprob))
+
+
+def _made(kind: Any, *args: Any, **kwargs: Any) -> Any:
+    """Make an engine. A drafter is loaded in its worker and nowhere before: vLLM's start stumbles over numba."""
+    try:
+        return kind(*args, **kwargs)
+    except RuntimeError as e:
+        if "custom proposer" in str(e):
+            raise InputError(str(e).split("': ", 1)[-1].partition(" The class constructor")[0]) from e
+        raise

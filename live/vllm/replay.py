@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from live.script import Script
+from live.vllm.draftsettings import DraftSettings
 from live.vllm.engine import Answer, Engine
 from live.vllm.settings import EvictionSettings
 from live.vllm.ticks import overlapping, write_ticks
@@ -24,7 +25,12 @@ class Overlap:
 
 
 def replay(
-    script: Script, model: Path, settings: EvictionSettings, blocks: int, overlap: Overlap | None = None
+    script: Script,
+    model: Path,
+    settings: EvictionSettings,
+    blocks: int,
+    overlap: Overlap | None = None,
+    drafting: DraftSettings | None = None,
 ) -> list[Answer]:
     """Send the script's requests, one after the other or overlapping; return the answers in the script's order.
 
@@ -44,10 +50,13 @@ def replay(
         raise InputError(
             f"blocks={blocks}: the largest request takes {-(-largest // script.block_tokens)} of them"
         )
+    aside = directory.with_name(f".{directory.name}.drafting.json")
+    if drafting is not None:
+        drafting = replace(drafting, log_file=str(aside))
     outputs: list[Answer] = []
     sent: list[int] = []
     if overlap is None:
-        with Engine(model, script.block_tokens, blocks, settings) as engine:
+        with Engine(model, script.block_tokens, blocks, settings, drafting=drafting) as engine:
             for r in script.requests:
                 sender = {
                     "wf_id": r.workflow, "stage": r.stage, "agent": r.agent, "wf_finished": int(r.finished),
@@ -57,12 +66,14 @@ def replay(
         budget = overlap.max_num_batched_tokens
         with Engine(
             model, script.block_tokens, blocks, settings, max_num_seqs=overlap.at_once,
-            max_num_batched_tokens=budget,
+            max_num_batched_tokens=budget, drafting=drafting,
         ) as engine:  # fmt: skip
             outputs, sent = overlapping(script, engine, overlap.at_once, overlap.pause_ticks, overlap.seed)
     if not directory.is_dir():
         raise InputError(f"{directory}: the engine ended without writing its log")
     (directory / "outputs.json").write_text(json.dumps(outputs) + "\n", encoding="utf-8")
+    if drafting is not None and aside.is_file():
+        aside.rename(directory / "drafting.json")
     if overlap is not None:
         write_ticks(directory, sent, overlap.at_once, overlap.max_num_batched_tokens)
     return outputs
