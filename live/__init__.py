@@ -1,1 +1,1 @@
-"""Hosts for a real engine: the same policy objects, loaded into vLLM. Its rooms are empty until they are built."""
+"""Hosts for a real engine: the same policy objects, loaded into vLLM."""

@@ -18,11 +18,13 @@ class LadderState:
     """What has been asked for so far.
 
     sizes   the ladder
+    seqs    the engine's max_num_seqs: a full graph holds no more
     widths  by query length: the sizes rounded up to whole sequences where a query has several
     built   keys captured while serving (`lazy`)
     """
 
     sizes: tuple[int, ...]
+    seqs: int
     widths: dict[int, list[int]]
     built: set[int]
 
@@ -40,7 +42,7 @@ class VllmLadder(Bucketer[LadderState]):
                  2); none: never
 
     uniform_tokens  query length that full graphs are captured for: 1, or 1 + k with k draft tokens; none: any that all
-                 sequences of a step share
+                 sequences of a step share. With more than 1 all sizes are rounded up to multiples of it, as vLLM does
 
     A step wider than the widest capture runs eagerly at its own width. A full graph holds whole sequences, so
     that with 1 + k tokens a query its widths are rounded up to multiples of that. Piecewise graphs launch
@@ -68,7 +70,7 @@ class VllmLadder(Bucketer[LadderState]):
     def new_state(self, host: HostInfo) -> LadderState:
         """Return the ladder for one token a sequence."""
         sizes = self._sizes(host)
-        return LadderState(sizes, {1: list(sizes)}, set())
+        return LadderState(sizes, host.max_num_seqs, {1: list(sizes)}, set())
 
     def plan(self, host: HostInfo) -> tuple[int, ...]:
         """Return the widths to capture at start."""
@@ -79,7 +81,9 @@ class VllmLadder(Bucketer[LadderState]):
             return ()
         top = self.max_tokens if self.max_tokens is not None else min(2 * host.max_num_seqs, _MAX_TOKENS)
         sizes = [1, 2, 4, *range(8, 256, 8), *range(256, top + 1, 16)]
-        return tuple(n for n in sizes if n <= top)
+        unit = self.uniform_tokens or 1
+        rounded = sorted({-(-n // unit) * unit for n in sizes if n <= top})
+        return tuple(n for n in rounded if n <= max(top, unit))
 
     def pick(self, state: LadderState, captured: Sequence[int], shape: BatchShape) -> GraphChoice:
         """Return the narrowest graph that holds the step. Mutates state (ladders, lazy captures)."""
@@ -99,6 +103,11 @@ class VllmLadder(Bucketer[LadderState]):
         if at == len(widths):
             return GraphChoice(None, shape.tokens, shape.tokens)
         width = widths[at]
+        if not piecewise and width > unit * state.seqs:
+            # Padded to more sequences than the engine has: no full graph was captured for that.
+            if self.mode == "full_decode_only":
+                return GraphChoice(None, shape.tokens, shape.tokens)
+            piecewise = True
         if self.eager_above is not None and width > self.eager_above * shape.tokens:
             return GraphChoice(None, shape.tokens, shape.tokens)
         # A full and a piecewise graph of one width are two graphs.

@@ -15,7 +15,7 @@ from traces.errors import InputError
 def pick(shape: BatchShape, **options: object) -> GraphChoice:
     bucketer = load("bucketers", "vllm_ladder", options)
     assert isinstance(bucketer, Bucketer)
-    host = toy_host()
+    host = replace(toy_host(), max_num_seqs=512)
     return bucketer.pick(bucketer.new_state(host), bucketer.plan(host), shape)
 
 
@@ -55,6 +55,21 @@ def test_ragged_and_mixed_steps_have_piecewise_graphs_only() -> None:
         assert pick(shape).executed == 16
         assert pick(shape, mode="full_decode_only").key is None
         assert pick(shape, mode="none").key is None
+
+
+def test_a_full_graph_holds_no_more_sequences_than_the_engine() -> None:
+    bucketer = load("bucketers", "vllm_ladder", {"uniform_tokens": 4})
+    assert isinstance(bucketer, Bucketer)
+    host = replace(toy_host(), max_num_seqs=10)
+    captured = bucketer.plan(host)
+    assert captured == (4, 8, 16), "rounded up to whole queries"
+    state = bucketer.new_state(host)
+    assert not bucketer.pick(state, captured, decode(4, query=4)).piecewise
+    alone = load("bucketers", "vllm_ladder", {"max_tokens": 16})
+    assert isinstance(alone, Bucketer)
+    widths = alone.plan(host)
+    assert not alone.pick(alone.new_state(host), widths, decode(8)).piecewise
+    assert alone.pick(alone.new_state(host), widths, decode(9)).piecewise, "16 is more than 10 sequences"
 
 
 def test_an_unknown_mode_is_refused_with_the_nearest() -> None:
