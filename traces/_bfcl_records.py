@@ -7,14 +7,14 @@ Layout of the original (`bfcl_eval/data`): `BFCL_v*_SET.json` (JSON lines: id, q
 from __future__ import annotations
 
 import ast
+import json
 import re
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from traces._records import get
+from traces._records import get, get_or, objects
 from traces.errors import InputError, at
 from traces.identity import canonical_json, identity, plain, text_tokens
 from traces.reading import records, shown
@@ -102,11 +102,12 @@ def tasks(folder: Path, group: str) -> list[Task]:
         for path in [_file(folder / "possible_answer", group)]
         for line, r in records(path)
     }
+    docs = _Docs(folder / "multi_turn_func_doc")
     made = []
     for line, record in records(questions):
         name = get(record, "id", str, questions, f"{line}.")
         if name in answers:
-            made.append(_task(folder, group, name, record, answers[name], f"{questions}:{line}"))
+            made.append(_task(docs, group, name, record, answers[name], f"{questions}:{line}"))
     return made
 
 
@@ -119,12 +120,12 @@ def _file(folder: Path, group: str) -> Path:
     return found[0]
 
 
-def _task(folder: Path, group: str, name: str, record: Any, truth: list[Any], place: str) -> Task:
+def _task(docs: _Docs, group: str, name: str, record: Any, truth: list[Any], place: str) -> Task:
     path = Path(place)
     if group in TURNS:
-        described = _class_functions(folder, record, path)
+        described = docs.functions(record, path)
     else:
-        described = [(f, "") for f in get(record, "function", list, path)]
+        described = [(f, "") for f in objects(record, "function", path)]
     names = [get(f, "name", str, path, "function.") for f, _ in described]
     functions = tuple(_function(f, owner, path) for f, owner in described)
     turns = []
@@ -136,7 +137,10 @@ def _task(folder: Path, group: str, name: str, record: Any, truth: list[Any], pl
             f"{at(place, field='question')}: {len(asked)} turns, but {len(answered)} in the answer"
         )
     for messages, calls in zip(asked, answered, strict=True):
-        text = "\n".join(get(m, "content", str, path, "question.") for m in messages)
+        said = objects({"question": messages}, "question", path)
+        if not isinstance(calls, list):
+            raise InputError(f"{at(place, field='ground_truth')}: expected a list of calls a turn")
+        text = "\n".join(get(m, "content", str, path, "question.") for m in said)
         read += "\n" + text
         known = f" {plain(read)} "
         made = tuple(_call(c, names, [f for f, _ in described], known, place) for c in calls)
@@ -144,27 +148,42 @@ def _task(folder: Path, group: str, name: str, record: Any, truth: list[Any], pl
     return Task(name, group, functions, tuple(turns))
 
 
-def _class_functions(folder: Path, record: Any, path: Path) -> list[tuple[Any, str]]:
-    excluded = record.get("excluded_function") or []
-    out = []
-    for owner in get(record, "involved_classes", list, path):
-        if owner not in _DOCS:
-            raise InputError(
-                f"{at(path, field='involved_classes')}: got {shown(owner)}, known: {', '.join(_DOCS)}"
-            )
-        out += [(f, owner) for f in _described(folder, owner) if f.get("name") not in excluded]
-    return out
+class _Docs:
+    """The functions of each class, read when first asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._known: dict[str, list[dict[str, Any]]] = {}
+
+    def functions(self, record: Any, path: Path) -> list[tuple[dict[str, Any], str]]:
+        """Return (function, class) of a record's classes, but for those it excludes. Mutates: it remembers."""
+        excluded = get_or(record, "excluded_function", list, [], path)
+        out = []
+        for owner in get(record, "involved_classes", list, path):
+            if not isinstance(owner, str) or owner not in _DOCS:
+                raise InputError(
+                    f"{at(path, field='involved_classes')}: got {shown(owner)}, known: {', '.join(_DOCS)}"
+                )
+            if owner not in self._known:
+                file = self._folder / f"{_DOCS[owner]}.json"
+                self._known[owner] = [f for _, f in records(file)]
+            out += [(f, owner) for f in self._known[owner] if f.get("name") not in excluded]
+        return out
 
 
-@lru_cache(maxsize=64)
-def _described(folder: Path, owner: str) -> tuple[Any, ...]:
-    return tuple(f for _, f in records(folder / "multi_turn_func_doc" / f"{_DOCS[owner]}.json"))
+def _fields(described: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Return the parameters of a function: name -> object."""
+    parameters = get_or(described, "parameters", dict, {}, path, "function.")
+    fields = get_or(parameters, "properties", dict, {}, path, "function.parameters.")
+    for name in fields:
+        get(fields, name, dict, path, "function.parameters.properties.")
+    return fields
 
 
 def _function(described: Any, owner: str, path: Path) -> Function:
     name = get(described, "name", str, path, "function.")
     about = get(described, "description", str, path, f"function {name}.")
-    fields = described.get("parameters", {}).get("properties", {})
+    fields = _fields(described, path)
     words = terms(" ".join([name, about, *(f"{k} {v.get('description', '')}" for k, v in fields.items())]))
     text = canonical_json(described)
     verb = next((t for t in (*terms(name), *terms(about)[:1]) if t in _READS or t in _WRITES), "")
@@ -186,7 +205,7 @@ def _call(call: Any, names: list[str], described: list[Any], known: str, place: 
     if name not in names:
         raise InputError(f"{at(place, field='ground_truth')}: a call of a function that is not on offer")
     function = names.index(name)
-    fields = described[function].get("parameters", {}).get("properties", {})
+    fields = _fields(described[function], Path(place))
     copied, values, literal = True, 0, 0
     for field, allowed in accepted.items():
         stands = any(_stands(v, known) for v in allowed if v != "")
@@ -227,6 +246,7 @@ def _python_call(text: str, place: str) -> tuple[str, dict[str, Any]]:
         name = ast.unparse(call.func).rsplit(".", 1)[-1]
         given = {str(i): ast.literal_eval(a) for i, a in enumerate(call.args)}
         given |= {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        json.dumps(given, allow_nan=False)  # sets, bytes and infinities are no arguments
+    except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
         raise InputError(f"{at(place, field='ground_truth')}: not a call with plain arguments") from None
     return name, given

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from traces._records import get, load_json, source_files
+from traces._records import get, get_or, load_json, objects, source_files
 from traces.errors import InputError, at
 from traces.identity import identity, plain, text_tokens
 from traces.mentions import mentions
@@ -127,9 +127,9 @@ def _records(file: Path) -> list[tuple[str, Any]]:
 
 def _raw(record: dict[str, Any], place: str) -> _Raw:
     at_place = Path(place)
-    steps = get(record, "question_decomposition", list, at_place)
-    paragraphs = record.get("paragraphs") or []
-    if not isinstance(paragraphs, list) or not steps:
+    steps = objects(record, "question_decomposition", at_place)
+    paragraphs = objects({"paragraphs": record.get("paragraphs") or []}, "paragraphs", at_place)
+    if not steps:
         raise InputError(f"{at(place, field='question_decomposition')}: expected at least one hop")
     name = get(record, "id", str, at_place)
     return _Raw(name, get(record, "question", str, at_place), steps, paragraphs, place)
@@ -195,9 +195,11 @@ def _support(raw: _Raw, step: Any, inside: str, texts: dict[str, dict[str, None]
 
     Of a question without paragraphs: one of another question that has the title and holds the answer, else None.
     """
-    index = step.get("paragraph_support_idx")
     if raw.paragraphs:
-        by_index = {p.get("idx", k): p for k, p in enumerate(raw.paragraphs) if isinstance(p, dict)}
+        index = get(step, "paragraph_support_idx", int, Path(raw.place), inside)
+        by_index = {
+            get_or(p, "idx", int, k, Path(raw.place), "paragraphs."): p for k, p in enumerate(raw.paragraphs)
+        }
         if index not in by_index:
             raise InputError(f"{at(raw.place, field=inside + 'paragraph_support_idx')}: no such paragraph")
         found = by_index[index]

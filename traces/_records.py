@@ -74,6 +74,24 @@ def get(record: Any, name: str, kind: type[T], path: Path, inside: str = "") -> 
     return value
 
 
+def get_or(record: Any, name: str, kind: type[T], default: T, path: Path, inside: str = "") -> T:
+    """Return `record[name]` if it is of `kind`, `default` where it is missing or null."""
+    if isinstance(record, dict) and record.get(name) is None:
+        return default
+    return get(record, name, kind, path, inside)
+
+
+def objects(record: Any, name: str, path: Path, inside: str = "") -> list[dict[str, Any]]:
+    """Return the list `record[name]`, each item of which must be an object."""
+    rows = get(record, name, list, path, inside)
+    for i, row in enumerate(rows):
+        if not isinstance(row, dict):
+            raise InputError(
+                f"{at(path, None, f'{inside}{name}[{i}]')}: got {_kind(row)}, expected an object"
+            )
+    return rows
+
+
 def get_at_least(record: Any, name: str, low: int, path: Path, inside: str = "") -> int:
     """Return the whole number `record[name]`, from `low` to 2^31-1."""
     value = get(record, name, int, path, inside)

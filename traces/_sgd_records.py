@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from traces._records import get, load_json
+from traces._records import get, load_json, objects
 from traces.errors import InputError, at
 from traces.identity import canonical_json, identity, text_tokens
 
@@ -74,7 +74,7 @@ class _Dialogue:
     def __init__(self, path: Path, dialogue: Any, inside: str) -> None:
         self._path, self._inside = path, inside
         self.name = get(dialogue, "dialogue_id", str, path, inside)
-        self._turns = get(dialogue, "turns", list, path, inside)
+        self._turns = objects(dialogue, "turns", path, inside)
         self._said = [self._utterance(t) for t in self._turns]
         self._actions = [list(self._actions_of(t)) for t in self._turns]
         self._system = [get(t, "speaker", str, path, f"{inside}turns.") == "SYSTEM" for t in self._turns]
@@ -133,7 +133,7 @@ class _Dialogue:
         return ((offered[0][0], canonical_json(sorted(v for _, values in offered for v in values))),)
 
     def _call(self, t: int) -> int:
-        for frame in get(self._turns[t], "frames", list, self._path, f"{self._inside}turns."):
+        for frame in objects(self._turns[t], "frames", self._path, f"{self._inside}turns."):
             if frame.get("service_call"):
                 return identity("call", str(frame.get("service")), canonical_json(frame["service_call"]))
         return 0
@@ -145,9 +145,11 @@ class _Dialogue:
     def _actions_of(self, turn: Any) -> Iterator[tuple[str, str, str, list[str]]]:
         """Yield (service, act, slot, canonical values) of a turn."""
         place = f"{self._inside}turns."
-        for frame in get(turn, "frames", list, self._path, place):
+        for frame in objects(turn, "frames", self._path, place):
             service = get(frame, "service", str, self._path, f"{place}frames.")
-            for action in frame.get("actions") or ():
+            for action in objects(
+                {"actions": frame.get("actions") or []}, "actions", self._path, f"{place}frames."
+            ):
                 values = action.get("canonical_values") or action.get("values") or []
                 if not isinstance(values, list) or not all(isinstance(v, str) for v in values):
                     raise InputError(

@@ -107,7 +107,9 @@ def _counts(found: list[Task], weights: TfIdf) -> dict[str, Any]:
         "arguments_that_stand_in_the_text": round(
             sum(c.literal for *_, c in calls) / max(sum(c.values for *_, c in calls), 1), 4
         ),
-        "calls_whose_arguments_all_can_be_copied": round(sum(c.copied for *_, c in calls) / len(calls), 4),
+        "calls_whose_arguments_all_can_be_copied": round(
+            sum(c.copied for *_, c in calls) / max(len(calls), 1), 4
+        ),
         "chosen_among_the_best_by_retrieval": {
             group: {str(k): round(sum(r < k for r in row) / len(row), 4) for k in (1, 2, 3)}
             for group, row in sorted(ranks.items())
