@@ -45,6 +45,7 @@ class Position:
     """One stage of a fill: its rendered input, then its result.
 
     taken: its demand is over, because it was `promoted`, or finished work served it, or it turned out stale.
+    skipped: finished work gave the result, so that it says nothing about how long the stage takes.
     """
 
     view: StageView
@@ -56,6 +57,7 @@ class Position:
     engine_ns: int = 0
     taken: bool = False
     promoted: bool = False
+    skipped: bool = False
 
 
 @dataclass(slots=True)

@@ -266,7 +266,7 @@ class Advance:
 class Cancel:
     """Stop the fill at once, free what it holds; say nothing back. Its results do not exist.
 
-    reason   unselected, wrong argument, late, stale, served, revoked, closed, parent
+    reason   unselected, wrong argument, late, stale, served, revoked, closed, parent, failed, unspeculable
     """
 
     fill: int

@@ -112,6 +112,7 @@ class Controller:
         self.book.workflow(fill.workflow).started.setdefault(name, []).append((fill, e.position))
         hit = self.index.lookup(e.view, self.index.names(e.view))
         if hit is not None and hit.record is not None:
+            fill.positions[-1].skipped = True
             self.book.out.append(SkipFill(e.fill, e.position, hit.record.values[0]))
         else:
             self.book.out.append(RunFill(e.fill, e.position))
@@ -124,7 +125,8 @@ class Controller:
         assert at.value is None, f"fill {e.fill}: position {e.position} done twice"
         at.value, at.exec_ns, at.engine_ns = e.value, e.time_ns - at.started_ns, e.engine_ns
         at.reads = self.index.stamped(at.reads)
-        self._durations.learn(at.view.fingerprint, at.exec_ns)
+        if not at.skipped:
+            self._durations.learn(at.view.fingerprint, at.exec_ns)
         waiting = fill.waiting
         if waiting is not None:
             # Canonical flow has caught up: there is no window left to run further ahead in.

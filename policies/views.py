@@ -421,7 +421,7 @@ class FillOutcome:
     """How one fill ended. Times in ns.
 
     end          promoted (at least one stage), or why not: unselected, wrong argument, late, stale, served (finished
-                 work served its demand first), revoked, failed, parent, closed
+                 work served its demand first), revoked, failed, unspeculable, parent, closed
     selected     its choice was taken, whatever the arguments
     promoted     stages promoted, of `stages` that ran or would have
     exec_ns      from launch to the end of its last finished stage (or to its end, when cancelled)

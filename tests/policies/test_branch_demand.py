@@ -177,6 +177,18 @@ def test_with_reuse_a_promoted_result_serves_later_demands() -> None:
     assert serve.values == (71,)
 
 
+def test_what_finished_work_gave_a_fill_teaches_nothing_about_durations() -> None:
+    case = Case(reuse="subgraph")
+    done = StageView(98, 980, 0, 5, view(1).rendered_input)
+    case.tell(ev.CanonicalDone(0, done, 71, 100 * MS))
+    assert case.start(0, 1) == [ev.SkipFill(case.fill[1], 0, 71)]
+    case.done(0, 1)
+    case.start(0, 2)
+    case.resolve(60, 2)
+    case.demand(60, 2)
+    assert case.c.next_deadline_ns() == 400 * MS  # four times 100 ms, still
+
+
 def test_results_of_a_branch_with_several_valid_outcomes_wait_until_their_horizon() -> None:
     for later, kind in ((1000, ev.Promote), (3000, ev.Miss)):
         case = Case(reuse="subgraph", exclusive=False, horizon_ns=2000 * MS)
