@@ -33,6 +33,7 @@ class DSP(Gate[DSPState]):
     k_max   most steps
     rate    learning rate
     warm    depth at a coordinate until it has been settled `warmup` times
+    warmup  times a coordinate is settled before its own value counts
     """
 
     tau: float = 0.5
