@@ -16,12 +16,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pyarrow.compute as pc
 
 from experiments.fuzz_laws import Tables, check_log
 from experiments.fuzz_worlds import fuzz_world, policy_names
+from policies.api import Policy
 from policies.registry import name_of
 from sim.run import RunStats
 from sim.worlds import World
@@ -152,6 +153,9 @@ def world_features(world: World, stats: RunStats, tables: Tables) -> set[str]:
         (int(config.host_tier.ratio * world.kv_blocks) > 0, f"host tier, {config.host_tier.write}"),
         (stats.fast_forward_ratio > 0, "seen: fast-forward"),
         (stats.pcie_bytes > 0, "seen: host copies"),
+        (world.workload.branches is not None, f"branches, gate={_short(policies.gate)}"),
+        (stats.filled > 0, "seen: fills"),
+        (stats.spliced > 0, "seen: spliced results"),
         (stats.incomplete > stats.rejected, "seen: unfinished workflows"),
     ):
         if given:
@@ -170,6 +174,10 @@ def world_features(world: World, stats: RunStats, tables: Tables) -> set[str]:
     if REQUEST_STATUS.index("rejected") in requests["status"].to_pylist():
         out.add("seen: rejection")
     return out
+
+
+def _short(policy: Policy[Any]) -> str:
+    return type(policy).__name__.lower()
 
 
 def _place(error: BaseException) -> str:

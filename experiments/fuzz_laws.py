@@ -26,6 +26,7 @@ def check_log(world: World, stats: RunStats, tables: Tables) -> None:
     check_cache(world, tables)
     check_workflows(world, stats, tables)
     check_pause(world, tables)
+    check_branches(world, stats, tables)
 
 
 def check_requests(world: World, tables: Tables) -> None:
@@ -62,7 +63,7 @@ def check_requests(world: World, tables: Tables) -> None:
 
 def check_steps(world: World, stats: RunStats, tables: Tables) -> None:
     """Steps of a replica never overlap, keep the limits, and count what the requests count."""
-    s, r = _columns(tables["steps"]), _columns(tables["requests"])
+    s, r, f = _columns(tables["steps"]), _columns(tables["requests"]), _columns(tables["fills"])
     engine = world.config.engine
     assert len(s["replica"]) == stats.steps, "step rows and statistics differ"
     for replica in range(world.config.replicas):
@@ -81,10 +82,15 @@ def check_steps(world: World, stats: RunStats, tables: Tables) -> None:
     assert (s["accepted_tokens"] <= s["drafted_tokens"]).all(), "a step accepted more than it drafted"
     for column in ("drafted_tokens", "accepted_tokens"):
         assert s[column].sum() == r[column].sum(), f"steps and requests differ in {column}"
-    assert s["prefill_tokens"].sum() == r["prefilled_tokens"].sum(), "steps and requests differ in prefill"
+    assert s["prefill_tokens"].sum() == sum(t["prefilled_tokens"].sum() for t in (r, f)), (
+        "steps and requests differ in prefill"
+    )
+    assert (s["fill_seqs"] <= s["decode_seqs"]).all(), "more fills decode than sequences"
     # A last prefill chunk emits a token; after a preemption there may be several.
-    generated, decoded = r["output_tokens"].sum(), s["decode_seqs"].sum() + s["accepted_tokens"].sum()
-    firsts, preemptions = (r["output_tokens"] > 0).sum(), r["preemptions"].sum()
+    generated = sum(t["output_tokens"].sum() for t in (r, f))
+    decoded = s["decode_seqs"].sum() + s["accepted_tokens"].sum()
+    firsts = sum((t["output_tokens"] > 0).sum() for t in (r, f))
+    preemptions = sum(t["preemptions"].sum() for t in (r, f))
     assert firsts <= generated - decoded <= firsts + preemptions, "steps and requests differ in output"
 
 
@@ -119,13 +125,17 @@ def check_workflows(world: World, stats: RunStats, tables: Tables) -> None:
     completed = w["finished_ns"] >= 0
     assert completed.sum() == stats.completed, "workflow rows and statistics differ"
     assert stats.completed + stats.incomplete == workload.n_workflows, "workflows were lost"
-    llm = workload.stage_kind == StageKind.LLM
+    canonical = workload.canonical()
+    llm = (workload.stage_kind == StageKind.LLM) & canonical
     finished = np.bincount(r["workflow"][r["status"] == _FINISHED], minlength=workload.n_workflows)
-    finished += np.bincount(_served(tables), minlength=workload.n_workflows)
+    spliced = _spliced(tables)
+    assert len(np.unique(spliced)) == len(spliced), "a stage was given a result twice"
+    of_calls = workload.stage_workflow[spliced[llm[spliced]]]
+    finished += np.bincount(of_calls, minlength=workload.n_workflows)
     wanted = np.bincount(workload.stage_workflow[llm], minlength=workload.n_workflows)
     done = w["workflow"][completed]
     assert (finished[done] == wanted[done]).all(), "a workflow is complete without all its requests"
-    stages = np.bincount(workload.stage_workflow, minlength=workload.n_workflows)
+    stages = np.bincount(workload.stage_workflow[canonical], minlength=workload.n_workflows)
     assert (w["stages"][completed] == stages[done]).all(), "a workflow is complete without all its stages"
     rejected = np.bincount(r["workflow"][r["status"] == _REJECTED], minlength=workload.n_workflows)
     assert (w["rejected"] == rejected[w["workflow"]]).all(), "workflow rows miscount rejected requests"
@@ -135,7 +145,7 @@ def check_workflows(world: World, stats: RunStats, tables: Tables) -> None:
     end[r["stage"][r["status"] == _FINISHED]] = r["finished_ns"][r["status"] == _FINISHED]
     for stage, released in zip(r["stage"].tolist(), r["released_ns"].tolist(), strict=True):
         for parent in workload.parent_idx[workload.parent_ptr[stage] : workload.parent_ptr[stage + 1]]:
-            if llm[parent] and not _served(tables).size:
+            if llm[parent] and not spliced.size:
                 assert 0 <= end[parent] <= released, f"stage {stage} was released before its parent ended"
 
 
@@ -148,11 +158,28 @@ def check_pause(world: World, tables: Tables) -> None:
     assert not inside.any(), "a paused replica began a step"
 
 
-def _served(tables: Tables) -> NDArray[np.int64]:
-    """Return the workflow of each stage that a finished result served."""
+def check_branches(world: World, stats: RunStats, tables: Tables) -> None:
+    """No result is spliced that would not have been computed; every stage of a fill has one row, and a fate."""
+    assert stats.unsafe == 0, f"{stats.unsafe} unsafe splices"
+    assert len(_spliced(tables)) == stats.spliced, "decisions and statistics differ in splices"
+    f, b = _columns(tables["fills"]), _columns(tables["branches"])
+    assert len(np.unique(f["fill"] << 16 | f["position"])) == len(f["fill"]), "a stage of a fill has two rows"
+    assert len(np.unique(f["fill"])) == stats.filled, "a fill has no row"
+    assert ((f["ended_ns"] >= f["started_ns"]) | (f["ended_ns"] < 0)).all(), "a fill ended before it began"
+    assert (b["resolved_ns"] >= b["opened_ns"])[b["resolved_ns"] >= 0].all(), (
+        "a branch resolved before it opened"
+    )
+    assert (b["promoted"] <= b["fills"]).all(), "more fills promoted than launched"
+    assert not b["fills"][b["gate_open"] == 0].any(), "fills behind a closed gate"
+    ran = np.unique(tables["requests"]["stage"].to_numpy())
+    assert world.workload.canonical()[ran].all(), "a stage that was not taken ran in canonical flow"
+
+
+def _spliced(tables: Tables) -> NDArray[np.int64]:
+    """Return the stages that were given a result that they did not compute."""
     rows = tables["decisions"].to_pylist()
-    out = [d["workflow"] for d in rows if d["family"] == "reuse" and d["action"] == "served"]
-    return np.array(out, dtype=np.int64)
+    kinds = {("reuse", "served"), ("speculation", "promoted")}
+    return np.array([d["stage"] for d in rows if (d["family"], d["action"]) in kinds], dtype=np.int64)
 
 
 def _columns(table: pa.Table) -> dict[str, NDArray[Any]]:

@@ -10,12 +10,14 @@ from numpy.typing import NDArray
 
 from policies.api import OPTION, BatchView, Budget, Draft, Drafter, HostInfo, Policy, Proposals
 from policies.registry import SIMPLEST, PolicySet, load, name_of, names
+from sim.branch_worlds import Eager, Everything, Menu, branch_world
 from sim.config import AcceptConfig, FaultConfig, SimConfig, VerifyConfig
 from sim.run import SERVED
 from sim.worlds import Dice, World, random_world, with_token_ids
 from traces.errors import InputError
 
 _FAMILIES = ("evictors", "routers", "bucketers", "predictors", "prefetchers", "reuse")
+_BRANCH_FAMILIES = ("gates", "candidates")
 
 
 @dataclass(frozen=True)
@@ -53,11 +55,13 @@ class Even(Budget[None]):
 
 def fuzz_world(seed: int) -> World:
     """Return the world of a seed. Equal seeds give equal worlds as long as the same policies are registered."""
-    world = random_world(seed)
+    world = random_world(seed) if seed % 3 else branch_world(seed)
     dice = Dice(seed, "fuzz")
     chosen: dict[str, Any] = {
         OPTION[family]: _any_policy(family, dice) for family in _FAMILIES if dice.below(3)
     }
+    if world.workload.branches is not None:
+        chosen |= {OPTION[f]: _any_policy(f, dice) for f in _BRANCH_FAMILIES if dice.below(2)}
     policies = replace(world.policies, **chosen)
     config = world.config
     if dice.below(3) == 0:
@@ -79,7 +83,8 @@ def policy_names(world: World) -> str:
     out = []
     for field in fields(PolicySet):
         policy: Policy[Any] = getattr(world.policies, field.name)
-        name = name_of(policy) if not isinstance(policy, Repeat | Even) else type(policy).__name__.lower()
+        own = isinstance(policy, Repeat | Even | Eager | Menu | Everything)
+        name = type(policy).__name__.lower() if own else name_of(policy)
         if name != SIMPLEST[policy.family] or field.name in ("evictor", "router", "bucketer"):
             out.append(f"{field.name}={name}")
     return " ".join(out)

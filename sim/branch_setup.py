@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from policies.api import HostInfo
 from policies.branching import Controller
 from policies.gates.never import Never
 from policies.guards import Guards
 from policies.registry import PolicySet
-from policies.views import BranchView
+from policies.views import BranchView, Slowdown
 from sim.branch_views import BranchViews
 from sim.branches import BranchHost
 from sim.clock import Clock
@@ -27,6 +29,17 @@ if TYPE_CHECKING:
 def speculates(policies: PolicySet) -> bool:
     """Say whether anything is ever filled or reused: without, canonical flow asks nobody."""
     return policies.reuse.active() or not isinstance(policies.gate, Never)
+
+
+class ProbedSlowdown(Slowdown):
+    """A surface that is probed when a gate first asks for it; gates that do not price never do."""
+
+    def __init__(self, make: Callable[[], Slowdown]) -> None:
+        object.__setattr__(self, "_surface", functools.cache(make))
+
+    def __getattribute__(self, name: str) -> Any:
+        surface = object.__getattribute__(self, "_surface")
+        return getattr(surface(), name) if name in ("fills", "context_tokens", "ratio", "at") else surface
 
 
 class RecordedChoices:
@@ -53,7 +66,8 @@ def for_branches(
     """Return what gates, candidate drafters and reuse policies are told, truth only where they declare the need."""
     slowdown = None
     if not isinstance(policies.gate, Never):
-        slowdown = probe(host.profile, config.engine, kv_blocks, canonical_shape(workload))
+        shape = canonical_shape(workload)
+        slowdown = ProbedSlowdown(lambda: probe(host.profile, config.engine, kv_blocks, shape))
     needs = policies.gate.needs | policies.candidate.needs | policies.reuse.needs
     oracle = RecordedChoices(workload) if "oracle" in needs and workload.branches is not None else None
     return replace(host, slowdown=slowdown, branch_oracle=oracle)

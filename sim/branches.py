@@ -408,6 +408,8 @@ class BranchHost:
         fill = self._fills.get(c.fill)
         if fill is not None:
             self.rows.promoted(fill, c.position)
+        row = (self._now_ns, -1, "speculation", "promoted", c.workflow, c.stage, c.fill)
+        self._log.add("decisions", row)
         if c.stage in w.started_ps:
             self._flow.abandon(c.stage)
         self._splice(w, c.stage, c.value)

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from policies.registry import PolicySet
-from policies.views import Slowdown
 from sim.branch_worlds import Everything, branch_world
 from sim.branches import BranchHost
 from sim.config import EngineConfig
@@ -23,12 +22,6 @@ from traces.schema import StageKind
 from traces.tables import REQUEST_STATUS
 
 WORLDS = range(60)
-
-
-@pytest.fixture(autouse=True)
-def no_probe(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The surface of slowdowns is for gates that price; it has its own test."""
-    monkeypatch.setattr("sim.branch_setup.probe", lambda *_: Slowdown((0, 1), (1,), ((1.0,), (1.0,))))
 
 
 def run(world: World, **engine: Any) -> tuple[RunStats, dict[str, pa.Table]]:
