@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from experiments.fuzz_laws import Tables, check_log
 from experiments.fuzz_worlds import fuzz_world, policy_names
+from experiments.safety import report
 from policies.api import Policy
 from policies.registry import name_of
 from sim.run import RunStats
@@ -48,7 +49,14 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--seconds", type=float, help="fuzz for so long (default 10)")
     parser.add_argument("--start", type=int, default=0, help="first seed (default 0)")
     parser.add_argument("--seed", type=int, help="replay the world of this seed and stop")
+    parser.add_argument(
+        "--stages", type=int, help="look only for unsafe splices, until so many stages have run"
+    )
     a = parser.parse_args(list(argv))
+    if a.stages is not None:
+        if a.stages < 1 or a.seed is not None or a.seconds is not None:
+            raise InputError(f"--stages {a.stages}: expected at least 1, without --seed and --seconds")
+        return report(a.stages, a.start)
     if a.seconds is not None and not 0 < a.seconds < 1e7:
         raise InputError(f"--seconds {a.seconds}: expected more than 0")
     if a.seed is not None and a.seconds is not None:

@@ -408,12 +408,21 @@ class BranchHost:
         fill = self._fills.get(c.fill)
         if fill is not None:
             self.rows.promoted(fill, c.position)
+            self._check_readable(fill, c)
         row = (self._now_ns, -1, "speculation", "promoted", c.workflow, c.stage, c.fill)
         self._log.add("decisions", row)
         if c.stage in w.started_ps:
             self._flow.abandon(c.stage)
         self._splice(w, c.stage, c.value)
         self._tell(*self._resolve(w, c.stage))
+
+    def _check_readable(self, fill: Fill, c: ev.Promote) -> None:
+        """Count a result of an exclusive branch's loser as unsafe, whatever its value: nobody may read it."""
+        row = self._views.branches[fill.branch]
+        candidate = fill.launch.candidate
+        if row.exclusive and ev.Choice(candidate.outcome, candidate.arguments) not in row.choices:
+            self.unsafe += 1
+            self._log.add("decisions", (self._now_ns, -1, "speculation", "unsafe", c.workflow, c.stage, 2))
 
     def _serve(self, c: ev.Serve) -> None:
         w = self._workflows[c.workflow]
