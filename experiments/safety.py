@@ -1,7 +1,7 @@
 """`python -m experiments fuzz --stages N`: speculation and reuse over random branches until N stages have run.
 
-Each world is a number, as for the fuzzer; here it is run once, without checks of the engines' books: that is fast. Every
-result that is served, joined or promoted is compared with what would have been computed.
+Each world is a number, as for the fuzzer; here it is run once, without checks of the engines' books, which is fast.
+Every result that is served, joined or promoted is compared with what would have been computed.
 """
 
 from __future__ import annotations

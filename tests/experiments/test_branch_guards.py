@@ -9,7 +9,7 @@ from experiments.safety import search
 from policies.guards import Guards
 
 LIMIT = 10_000
-# Not `loser_deletion`: here every stage on a path renders the choice that led to it, so that no loser has a winner's name.
+# Not `loser_deletion`: a stage on a path renders the choice that led to it, so no loser has the name of a winner.
 NAMES = ("parameters", "version_check", "write_cascade", "read_stamps")
 
 
