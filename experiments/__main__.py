@@ -22,6 +22,7 @@ COMMANDS = {
     "doctor": "check this installation",
     "train": "fit predictors on recorded workflows, compare them on others, measure what they cost",
     "reproduce": "run what a paper reports, and print a report card",
+    "waterfall": "where the time that early fill could hide is lost, by workload and load",
     "fuzz": "random workloads, configs, policies and faults against the invariants",
 }
 
@@ -82,8 +83,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise InputError(nearest(words[0], COMMANDS, what="command"))
         if words[:1] == ["fuzz"]:
             return int(importlib.import_module("experiments.fuzz").main(words[1:]))
-        if words[:1] == ["reproduce"]:
-            return int(importlib.import_module("experiments.reproduce").main(words[1:]))
+        if words[:1] in (["reproduce"], ["waterfall"]):
+            return int(importlib.import_module(f"experiments.{words[0]}").main(words[1:]))
         if words[:1] == ["train"]:
             # Before numpy is loaded: threads that wait for each other make small products slow and sums inexact.
             for library in ("OPENBLAS", "OMP", "MKL"):
