@@ -162,11 +162,11 @@ def _question(raw: _Raw, texts: dict[str, dict[str, None]]) -> Question:
         entity = " ".join(answers[k] for k in waits) if waits else _subject(text)
         title, passage = support[i]
         answers.append(get(step, "answer", str, place, inside))
-        named.append(None if passage is None else _ranked(f"{title}. {passage}", asked, about, weights))
+        named.append(None if passage is None else ranked_names(f"{title}. {passage}", asked, about, weights))
         hops.append(
             Hop(
-                _name(entity),
-                _name(_ASIDE.sub("", title)),
+                name_of(entity),
+                name_of(_ASIDE.sub("", title)),
                 identity("query", resolved),
                 identity("query", text),
                 waits,
@@ -178,13 +178,13 @@ def _question(raw: _Raw, texts: dict[str, dict[str, None]]) -> Question:
         (-weights.score(words, terms(f"{_title(p, raw.place)} {p.get('paragraph_text', '')}")), k)
         for k, p in enumerate(raw.paragraphs)
     ]
-    titles = [_name(_ASIDE.sub("", _title(raw.paragraphs[k], raw.place))) for _, k in sorted(scored)]
+    titles = [name_of(_ASIDE.sub("", _title(raw.paragraphs[k], raw.place))) for _, k in sorted(scored)]
     return Question(
         raw.name,
         identity("question", raw.question),
         text_tokens(raw.question),
         tuple(hops),
-        _unique([_name(n) for n, _ in mentions(raw.question)]),
+        _unique([name_of(n) for n, _ in mentions(raw.question)]),
         tuple(named),
         _unique(titles),
     )
@@ -217,7 +217,7 @@ def _subject(text: str) -> str:
     return max((n for n, _ in mentions(text)), key=len, default=text)
 
 
-def _ranked(passage: str, asked: str, about: set[str], weights: TfIdf) -> tuple[Name, ...]:
+def ranked_names(passage: str, asked: str, about: set[str], weights: TfIdf) -> tuple[Name, ...]:
     """Return the names in a passage that the question does not hold, best first.
 
     A name is as good as its best sentence, a sentence as the weight of the question's words in it; then how often
@@ -232,10 +232,11 @@ def _ranked(passage: str, asked: str, about: set[str], weights: TfIdf) -> tuple[
             score, count, first = best.get(name, (0.0, 0, len(best)))
             best[name] = (max(score, likeness), count + 1, first)
     order = sorted(best, key=lambda n: (-best[n][0], -best[n][1], best[n][2]))
-    return _unique([_name(n) for n in order])
+    return _unique([name_of(n) for n in order])
 
 
-def _name(text: str) -> Name:
+def name_of(text: str) -> Name:
+    """Return a name as something to look up; case, punctuation and a leading "the" make no difference."""
     return Name(identity("name", plain(text).removeprefix("the ")), text_tokens(text))
 
 
