@@ -6,6 +6,7 @@ from heapq import heappush
 from typing import Any
 
 from policies._branch_config import BranchingConfig
+from policies._branch_durations import Durations
 from policies._branch_entry import Entry
 from policies._branch_fills import Fill, State
 from policies._branch_ledger import Ledger
@@ -52,6 +53,7 @@ class Book:
         self.deadlines: list[tuple[int, int]] = []
         self.out: list[Command] = []
         self.host_load = HostLoad(0.0)
+        self.durations = Durations()
         self._horizon_ns = config.horizon_ns
 
     def load_view(self, now_ns: int) -> LoadView:
@@ -80,7 +82,8 @@ class Book:
             fill.ended_ns = now_ns
             last = fill.positions[-1] if fill.positions else None
             if last is not None and last.value is None and fill.option.kv_tokens:
-                fill.lost_engine_ns += now_ns - last.started_ns
+                lost = self.durations.engine_ns(last.view.fingerprint, now_ns - last.started_ns)
+                fill.lost_engine_ns += lost
         fill.end = reason
         fill.move("claim" if fill.promoted and fill.state is not State.ADMITTED else "cancel")
         self.ledger.release(fill.id)

@@ -16,7 +16,6 @@ from policies import reuse_names
 from policies._branch_book import Book
 from policies._branch_config import BranchingConfig
 from policies._branch_desk import Desk
-from policies._branch_durations import Durations
 from policies._branch_fills import Position, State
 from policies._branch_opening import Opening
 from policies.api import CandidateDrafter, Gate, HostInfo, LoadView, ReusePolicy, RunningFill
@@ -66,7 +65,7 @@ class Controller:
         self.index = ReuseIndex(reuse, host, self.guards)
         self.book = Book(gate, candidate, self.index, host, self.config)
         self.entries, self.fills, self.ledger = self.book.entries, self.book.fills, self.book.ledger
-        self._durations = Durations()
+        self._durations = self.book.durations
         self._opening = Opening(self.book, self._durations, self.config)
         self._desk = Desk(self.book, self._durations, self.guards, self.config)
         self._steps: dict[type, Callable[[Any], None]] = {
@@ -127,6 +126,7 @@ class Controller:
         at.reads = self.index.stamped(at.reads)
         if not at.skipped:
             self._durations.learn(at.view.fingerprint, at.exec_ns)
+            self._durations.learn_engine(at.view.fingerprint, at.exec_ns, e.engine_ns)
         waiting = fill.waiting
         if waiting is not None:
             # Canonical flow has caught up: there is no window left to run further ahead in.

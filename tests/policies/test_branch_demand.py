@@ -189,6 +189,16 @@ def test_what_finished_work_gave_a_fill_teaches_nothing_about_durations() -> Non
     assert case.c.next_deadline_ns() == 400 * MS  # four times 100 ms, still
 
 
+def test_a_stage_cut_short_wastes_what_its_template_spends_in_engines() -> None:
+    case = Case()
+    case.start(0, 1)
+    case.done(50, 1)  # 5 ms of 50 in an engine
+    case.start(50, 2)
+    out = case.resolve(70, 1)
+    assert [c.reason for c in out if isinstance(c, ev.Cancel)] == ["unselected"]
+    assert settled(out + case.demand(70, 1)).wasted_ns == 2 * MS
+
+
 def test_results_of_a_branch_with_several_valid_outcomes_wait_until_their_horizon() -> None:
     for later, kind in ((1000, ev.Promote), (3000, ev.Miss)):
         case = Case(reuse="subgraph", exclusive=False, horizon_ns=2000 * MS)
