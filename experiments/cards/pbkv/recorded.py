@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from experiments import ceilings
-from experiments.cards.rows import NOT_ATTEMPTED, BySeed, Check, Row, judged, over_seeds, rises, shown
+from experiments.cards.rows import NOT_ATTEMPTED, BySeed, Check, Row, judged, rises, shown
 from experiments.inputs import WorkloadRef, open_workload
-from experiments.stats import paired_difference
+from experiments.stats import mean_interval, paired_difference
 from experiments.train_table import STEPS, accuracy, served
 from policies.training import fitting, sequences
 from policies.training.text import DIMS
@@ -75,7 +75,7 @@ def row(id: str, found: Table, reading: str) -> Row:
     """Judge a table: the order of what came before must tell more than the most frequent symbol does."""
     checks, told = [], []
     for source, cells in found.items():
-        parts = [f"{name} {'/'.join(over_seeds(step) for step in steps)}" for name, steps in cells.items()]
+        parts = [f"{name} {'/'.join(map(_percent, steps))}" for name, steps in cells.items()]
         told.append(f"{source}: " + ", ".join(parts))
         judged_against = BASE if BASE in cells else next(n for n in cells if n != USUAL)
         checks.append(
@@ -87,6 +87,11 @@ def row(id: str, found: Table, reading: str) -> Row:
             if name not in (USUAL, BASE) and BASE in cells
         ]
     return judged(id, "; ".join(told), reading, checks)
+
+
+def _percent(by_split: BySeed) -> str:
+    found = mean_interval(list(by_split.values()))
+    return shown(None if found is None else found.within(0.0, 100.0), 1)
 
 
 def _gain(cells: Mapping[str, list[dict[int, float]]], name: str) -> str:

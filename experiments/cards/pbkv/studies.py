@@ -16,7 +16,8 @@ _ACCESS = ("evictor=lookahead,lookahead(access=inherit),lookahead(access=global_
 _POOLS_32B = "engine.num_gpu_blocks=4056,8112,10816,16224"
 _POOLS_14B = "engine.num_gpu_blocks=4103,8207,10942,16413"
 _POOL = ("seeds=5", "evictor=lru,lifecycle,lookahead", "prefetcher=none")
-_TWO_POOLS = ("seeds=2", "evictor=lru,lookahead")
+_QUICK_32B = ("seeds=2", "evictor=lru,lookahead", "engine.num_gpu_blocks=4056,10816")
+_QUICK_14B = ("seeds=2", "evictor=lru,lookahead", "engine.num_gpu_blocks=4103,10942")
 
 STUDIES: dict[str, Study] = {
     "hover_32b": Study(("experiment=pbkv",), _SMALL),
@@ -64,14 +65,14 @@ STUDIES: dict[str, Study] = {
         ("seeds=1", "load.workflows=48", "evictor=lru,lifecycle,lookahead,kvflow"),
     ),
     # The engine alone: one policy, pools of several sizes; and the blind predictions at those sizes.
-    "pool_hover_32b": Study(("experiment=pbkv", *_POOL, _POOLS_32B), (*_SMALL, *_TWO_POOLS)),
-    "pool_hover_14b": Study(("experiment=pbkv", *_POOL, A6000_14B, _POOLS_14B), (*_SMALL, *_TWO_POOLS)),
-    "pool_swe_32b": Study(("experiment=pbkv_swe", *_POOL, _POOLS_32B), ("load.workflows=36", *_TWO_POOLS)),
+    "pool_hover_32b": Study(("experiment=pbkv", *_POOL, _POOLS_32B), (*_SMALL, *_QUICK_32B)),
+    "pool_hover_14b": Study(("experiment=pbkv", *_POOL, A6000_14B, _POOLS_14B), (*_SMALL, *_QUICK_14B)),
+    "pool_swe_32b": Study(("experiment=pbkv_swe", *_POOL, _POOLS_32B), ("load.workflows=36", *_QUICK_32B)),
     "pool_swe_14b": Study(
-        ("experiment=pbkv_swe", *_POOL, A6000_14B, _POOLS_14B), ("load.workflows=36", *_TWO_POOLS)
+        ("experiment=pbkv_swe", *_POOL, A6000_14B, _POOLS_14B), ("load.workflows=36", *_QUICK_14B)
     ),
-    "pool_finance_32b": Study(("experiment=pbkv_finance", *_POOL, _POOLS_32B), (*_FEW, *_TWO_POOLS)),
+    "pool_finance_32b": Study(("experiment=pbkv_finance", *_POOL, _POOLS_32B), (*_FEW, *_QUICK_32B)),
     "pool_finance_14b": Study(
-        ("experiment=pbkv_finance", *_POOL, A6000_14B, _POOLS_14B), (*_FEW, *_TWO_POOLS)
+        ("experiment=pbkv_finance", *_POOL, A6000_14B, _POOLS_14B), (*_FEW, *_QUICK_14B)
     ),
 }  # fmt: skip
