@@ -26,6 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--arch", default="90,80", metavar="SM,...", help="compute capabilities times ten (90,80)"
     )
     parser.add_argument("--op", default="", metavar="NAME,...", help="only these kernels (all)")
+    parser.add_argument(
+        "--overlap", action="store_true", help="also the kernels whose launches overlap (sm_90 only)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -50,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     rows = []
     if not args.json:
         print(f"triton {triton.__version__}\n{_HEAD}", flush=True)
-    for row in check(archs, wanted):
+    for row in check(archs, wanted, args.overlap):
         rows.append(row)
         if not args.json:
             print(_line(row), flush=True)

@@ -10,9 +10,14 @@ from kernels.shapes import Bounds, DecodeShape
 
 
 def configurations(shape: DecodeShape, bounds: Bounds) -> dict[str, StepConfig]:
-    """Return the configurations by name: the variants on rectangles, and ragged plans."""
+    """Return the configurations by name that run anywhere: the variants on rectangles, and ragged plans."""
     plain = {variant: StepConfig(shape, bounds, variant=variant) for variant in VARIANTS}
     return plain | {"ragged": StepConfig(shape, bounds, ragged=True)}
+
+
+def overlapping(shape: DecodeShape, bounds: Bounds) -> StepConfig:
+    """Return the configuration whose launches overlap, which needs compute capability 9.0."""
+    return StepConfig(shape, bounds, overlap=True)
 
 
 def distinct_kernels(configs: Mapping[str, StepConfig]) -> Iterator[tuple[str, StepConfig, str, Op]]:

@@ -53,6 +53,7 @@ class StepConfig:
     variant   "guard": a grid over row tiles, inactive ones stop at the guard (the paper's);
               "versions": one program a column tile, which takes the body for the plan's M
     ragged    drafts of one step may differ in length; rows are found through the plan's offsets
+    overlap   a kernel may start while the one before it ends; needs compute capability 9.0
     page      KV tokens a block
     pool      KV slots of a layer; 0: enough for every sequence at its bound
     tiles     op name -> tiles, where they differ from the op's own
@@ -63,6 +64,7 @@ class StepConfig:
     dtype: torch.dtype = torch.bfloat16
     variant: str = "versions"
     ragged: bool = False
+    overlap: bool = False
     page: int = 16
     pool: int = 0
     layout: PlanLayout = field(default_factory=PlanLayout)
@@ -129,7 +131,8 @@ class Launch:
     @property
     def options(self) -> dict[str, Any]:
         """Options of the compiler. Fused multiply-adds are asked for: Triton's default differs by version."""
-        return {"num_warps": self.warps, "num_stages": self.stages, "enable_fp_fusion": True}
+        options = {"num_warps": self.warps, "num_stages": self.stages, "enable_fp_fusion": True}
+        return options | ({"launch_pdl": True} if self.constants["OVERLAP"] else {})
 
     def __call__(self, tensors: Tensors) -> None:
         """Launch on the current stream. Mutates the op's "out" and "inout" tensors, in active rows only."""

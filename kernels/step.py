@@ -35,6 +35,8 @@ class DecodeStep:
     def __init__(
         self, config: StepConfig, *, weights: Weights | None = None, seed: int = 0, device: str = "cpu"
     ) -> None:
+        if config.overlap and (device == "cpu" or torch.cuda.get_device_capability(device) < (9, 0)):
+            raise InputError(f"overlap on {device}; allowed: a GPU of compute capability 9.0 or more")
         self.config, self.device = config, device
         self.weights = weights or Weights.random(config, seed, device)
         self.cache = KvCache.empty(config, device)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from kernels.configurations import configurations, distinct_kernels
+from kernels.configurations import configurations, distinct_kernels, overlapping
 from kernels.op import StepConfig
 from kernels.plan import Plan
 from kernels.shapes import Bounds, DecodeShape
@@ -67,6 +67,30 @@ def verify(shape: DecodeShape, bounds: Bounds, seed: int, device: str) -> Iterat
             yield Finding(f"step {label} B={plan.batch} d={plan.draft}", result.error, fault)
         if not config.ragged and bounds.batch > 1:
             yield independence(step, seed)
+    if step is not None and device != "cpu" and torch.cuda.get_device_capability(device) >= (9, 0):
+        plain = DecodeStep(configs["versions"], weights=step.weights, device=device)
+        early = DecodeStep(overlapping(shape, bounds), weights=step.weights, device=device)
+        yield from overlap_changes_nothing(plain, early, seed)
+
+
+def overlap_changes_nothing(plain: DecodeStep, early: DecodeStep, seed: int) -> Iterator[Finding]:
+    """Compare bits of steps whose launches overlap with those of steps that wait, three times a plan."""
+    for plan in plans(plain.config):
+        inputs = step_inputs(plain.config, plan, seed)
+        poisoned_run(plain, plan, inputs, None, seed)
+        for _ in range(3):
+            poisoned_run(early, plan, inputs, None, seed)
+            same = all(
+                torch.equal(bits(a), bits(b))
+                for a, b in (
+                    (plain.buffers["normed"], early.buffers["normed"]),
+                    (plain.buffers["next_tokens"], early.buffers["next_tokens"]),
+                    (plain.cache.keys, early.cache.keys),
+                    (plain.cache.values, early.cache.values),
+                )
+            )
+            fault = "" if same else "bits differ"
+            yield Finding(f"overlap changes nothing B={plan.batch} d={plan.draft}", 0.0, fault)
 
 
 def independence(step: DecodeStep, seed: int) -> Finding:

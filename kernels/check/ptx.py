@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 _REGISTER = re.compile(r"%[a-z]+\d+")
-_PAYLOAD = re.compile(r"\b(?:ld|st|atom|red|cp|mma|wgmma|ldmatrix|stmatrix|mbarrier|prefetch)\b(?!\.param)")
+_PAYLOAD = re.compile(
+    r"\b(?:ld|st|atom|red|cp|mma|wgmma|ldmatrix|stmatrix|mbarrier|prefetch|griddepcontrol)\b(?!\.param)"
+)
 _BRANCH = re.compile(r"(?:@(!?)(%p\d+)\s+)?bra(?:\.uni)?\s+(\$\w+)")
 
 
@@ -101,6 +103,15 @@ def guard_fault(ptx: str) -> str | None:
     if not any(_leaves(graph, label) for label in (branch[3], entry.falls)):
         return "neither way from the first branch leaves without payload"
     return None
+
+
+def overlap_fault(ptx: str) -> str | None:
+    """Return what is wrong with a kernel that may start early: it waits, in the text before its first payload."""
+    wait = ptx.find("griddepcontrol.wait")
+    if wait < 0:
+        return "no wait for the kernel before"
+    early = re.search(r"\b(st\.global|cp\.async|wgmma\.mma|mma\.sync|atom|red\.)", ptx[:wait])
+    return f"payload before the wait for the kernel before: {early[1]}" if early else None
 
 
 def _leaves(graph: dict[str, Block], label: str | None) -> bool:

@@ -10,13 +10,14 @@ from typing import Any
 from kernels.check import controls, ptx
 from kernels.check.compiled import Compiled, compile_kernel, compile_launch, compile_op
 from kernels.check.occupancy import MULTIPROCESSORS, resident
-from kernels.configurations import configurations, distinct_kernels
+from kernels.configurations import configurations, distinct_kernels, overlapping
 from kernels.op import Op, StepConfig
 from kernels.ops.qkv import QKV
 from kernels.shapes import QWEN25_3B, Bounds
 
 # The kernels that carry a step's bytes: they must copy asynchronously, and in wide pieces.
 STREAMS = ("qkv", "attention", "output", "gate_up", "down", "lm_head")
+BOUNDS = Bounds(batch=16, draft=8, context=4096)
 _CONTROL_OPTIONS = {"num_warps": 4, "num_stages": 2, "enable_fp_fusion": True}
 
 
@@ -52,15 +53,25 @@ def names() -> list[str]:
     return sorted({name for _, _, name, _ in kernels_to_check()})
 
 
-def kernels_to_check() -> Iterator[tuple[str, StepConfig, str, Op]]:
-    """Yield (variant, configuration, name, op) of every kernel at the evaluated dimensions."""
-    yield from distinct_kernels(configurations(QWEN25_3B, Bounds(batch=16, draft=8, context=4096)))
+def kernels_to_check(overlap: bool = False) -> Iterator[tuple[str, StepConfig, str, Op]]:
+    """Yield (variant, configuration, name, op) of every kernel at the evaluated dimensions.
+
+    overlap   those whose launches overlap instead
+    """
+    if overlap:
+        yield from distinct_kernels({"overlap": overlapping(QWEN25_3B, BOUNDS)})
+    else:
+        yield from distinct_kernels(configurations(QWEN25_3B, BOUNDS))
 
 
-def check(archs: Sequence[int], only: Sequence[str] = ()) -> Iterator[Row]:
-    """Compile and judge every kernel, or those named in `only`, for each architecture; rows come as they are done."""
+def check(archs: Sequence[int], only: Sequence[str] = (), overlap: bool = False) -> Iterator[Row]:
+    """Compile and judge every kernel, or those named in `only`, for each architecture; rows come as they are done.
+
+    overlap   also those whose launches overlap, for the architecture that has it
+    """
     for arch in archs:
-        for variant, config, name, op in kernels_to_check():
+        kernels = [*kernels_to_check(), *(kernels_to_check(overlap=True) if overlap and arch >= 90 else ())]
+        for variant, config, name, op in kernels:
             if not only or name in only:
                 programs = math.prod(op.plan(config, config.bounds).grid)
                 yield judge(name, variant, arch, compile_op(op, config, arch), programs)
@@ -71,6 +82,8 @@ def judge(name: str, variant: str, arch: int, made: Compiled, programs: int | No
     counted = ptx.counts(made.ptx)
     faults = []
     if fault := ptx.guard_fault(made.ptx):
+        faults.append(fault)
+    if variant == "overlap" and (fault := ptx.overlap_fault(made.ptx)):
         faults.append(fault)
     if scalars := ptx.scalar_parameters(made.ptx):
         faults.append(f"{scalars} parameters are host scalars")
@@ -106,7 +119,7 @@ def check_controls(arch: int) -> dict[str, str | None]:
         row = judge(name, "control", arch, made)
         found[name] = "; ".join(row.faults) or None
     # A real kernel that is not told what its inner extent, which comes from the plan, is a multiple of.
-    config = configurations(QWEN25_3B, Bounds(batch=16, draft=8, context=4096))["guard"]
+    config = configurations(QWEN25_3B, BOUNDS)["guard"]
     launch = QKV.plan(config, config.bounds)
     untold = replace(launch, constants={**launch.constants, "K_ALIGN": 1})
     found[controls.UNALIGNED] = (

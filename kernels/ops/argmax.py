@@ -8,6 +8,7 @@ import triton.language as tl
 
 from kernels.op import Launch, Op, Spec, StepConfig, Tensors, plan_spec, power_of_two
 from kernels.ops.lm_head import column_tiles
+from kernels.ops.overlap import follow
 from kernels.plan import Plan
 from kernels.shapes import Bounds
 
@@ -19,6 +20,7 @@ def argmax_kernel(
     where,
     tokens,
     M_SLOT: tl.constexpr,
+    OVERLAP: tl.constexpr,
     ROWS: tl.constexpr,
     TILES: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -28,6 +30,7 @@ def argmax_kernel(
     row = tl.program_id(0)
     if row >= m:
         return
+    follow(OVERLAP)
     i = tl.arange(0, BLOCK)
     logits = tl.load(best + i * ROWS + row, mask=i < TILES, other=float("-inf"))
     tile = tl.argmax(logits, axis=0)
@@ -47,7 +50,8 @@ def _table(config: StepConfig) -> dict[str, Spec]:
 def _plan(config: StepConfig, captured: Bounds) -> Launch:
     tiles = column_tiles(config)
     constants = {
-        "M_SLOT": config.layout.slot("M"), "ROWS": config.bounds.rows, "TILES": tiles, "BLOCK": power_of_two(tiles),
+        "M_SLOT": config.layout.slot("M"), "OVERLAP": config.overlap, "ROWS": config.bounds.rows,
+        "TILES": tiles, "BLOCK": power_of_two(tiles),
     }  # fmt: skip
     return Launch("argmax", argmax_kernel, (captured.rows,), constants, warps=4)
 

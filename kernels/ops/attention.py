@@ -16,6 +16,7 @@ import triton
 import triton.language as tl
 
 from kernels.op import Launch, Op, Spec, StepConfig, Tensors, Tiles, plan_spec, same_tiles
+from kernels.ops.overlap import follow
 from kernels.ops.rows import draft_of, places, row_constants
 from kernels.plan import Plan
 from kernels.shapes import Bounds
@@ -44,6 +45,7 @@ def attention_kernel(
     part_out,
     part_weight,
     M_SLOT: tl.constexpr,
+    OVERLAP: tl.constexpr,
     B_SLOT: tl.constexpr,
     D_SLOT: tl.constexpr,
     S_SLOT: tl.constexpr,
@@ -77,6 +79,7 @@ def attention_kernel(
     begin, end = context_part(total, part, BN, PARTS)
     if begin >= total:
         return
+    follow(OVERLAP)
     kv_head = tl.program_id(1)
     r = r0 + tl.arange(0, BR)
     new_token = r // group

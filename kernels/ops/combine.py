@@ -8,6 +8,7 @@ import triton.language as tl
 
 from kernels.op import Launch, Op, Spec, StepConfig, Tensors, plan_spec, power_of_two
 from kernels.ops.attention import attention_tiles, cache_constants, context_part
+from kernels.ops.overlap import follow
 from kernels.ops.rows import places, sequence_of
 from kernels.plan import Plan
 from kernels.shapes import Bounds
@@ -21,6 +22,7 @@ def combine_kernel(
     contexts,
     joined,
     M_SLOT: tl.constexpr,
+    OVERLAP: tl.constexpr,
     B_SLOT: tl.constexpr,
     D_SLOT: tl.constexpr,
     RAGGED: tl.constexpr,
@@ -37,6 +39,7 @@ def combine_kernel(
     row = tl.program_id(0)
     if row >= m:
         return
+    follow(OVERLAP)
     head = tl.program_id(1)
     sequence, _, draft = sequence_of(plan, row, B_SLOT, D_SLOT, RAGGED, BATCH)
     total = tl.load(contexts + sequence) + draft

@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 
 from kernels.op import Launch, Op, Spec, StepConfig, Tensors, plan_spec, power_of_two
+from kernels.ops.overlap import follow
 from kernels.plan import Plan
 from kernels.shapes import Bounds
 
@@ -18,6 +19,7 @@ def embed_kernel(
     embedding,
     residual,
     M_SLOT: tl.constexpr,
+    OVERLAP: tl.constexpr,
     HIDDEN: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -26,6 +28,7 @@ def embed_kernel(
     row = tl.program_id(0)
     if row >= m:
         return
+    follow(OVERLAP)
     i = tl.arange(0, BLOCK)
     token = tl.load(tokens + row)
     x = tl.load(embedding + token.to(tl.int64) * HIDDEN + i, mask=i < HIDDEN)
@@ -44,7 +47,9 @@ def _table(config: StepConfig) -> dict[str, Spec]:
 
 def _plan(config: StepConfig, captured: Bounds) -> Launch:
     hidden = config.shape.hidden
-    constants = {"M_SLOT": config.layout.slot("M"), "HIDDEN": hidden, "BLOCK": power_of_two(hidden)}
+    constants = {
+        "M_SLOT": config.layout.slot("M"), "OVERLAP": config.overlap, "HIDDEN": hidden, "BLOCK": power_of_two(hidden),
+    }  # fmt: skip
     return Launch("embed", embed_kernel, (captured.rows,), constants, warps=4)
 
 

@@ -8,6 +8,7 @@ import triton.language as tl
 
 from kernels.op import Launch, Op, Spec, StepConfig, Tensors, Tiles, plan_spec
 from kernels.ops.matrix import body_constants, extent_constants, matrix_grid
+from kernels.ops.overlap import follow
 from kernels.plan import Plan
 from kernels.shapes import Bounds
 
@@ -69,6 +70,7 @@ def gate_up_guard(
     w,
     activated,
     M_SLOT: tl.constexpr,
+    OVERLAP: tl.constexpr,
     K_SLOT: tl.constexpr,
     K_ALIGN: tl.constexpr,
     K: tl.constexpr,
@@ -85,6 +87,7 @@ def gate_up_guard(
     m0 = tl.program_id(0) * BM
     if m0 >= m:
         return
+    follow(OVERLAP)
     if K_SLOT >= 0:
         k_extent = tl.multiple_of(tl.load(plan + K_SLOT), K_ALIGN)
     else:
@@ -99,6 +102,7 @@ def gate_up_versions(
     w,
     activated,
     M_SLOT: tl.constexpr,
+    OVERLAP: tl.constexpr,
     K: tl.constexpr,
     N: tl.constexpr,
     ROWS: tl.constexpr,
@@ -112,6 +116,7 @@ def gate_up_versions(
     m = tl.load(plan + M_SLOT)
     if m <= 0:
         return
+    follow(OVERLAP)
     n0 = tl.program_id(0) * BN
     if m <= 16:
         _tile(x, w, activated, 0, n0, m, K, N, 16, BN, BK, EVEN_K, PRECISION)

@@ -16,6 +16,7 @@ import triton.language as tl
 
 from kernels.op import Launch, Op, Spec, StepConfig, Tensors, Tiles, plan_spec
 from kernels.ops.matrix import body_constants, extent_constants, matrix_grid, product
+from kernels.ops.overlap import follow
 from kernels.plan import Plan
 from kernels.shapes import Bounds
 
@@ -62,6 +63,7 @@ def linear_guard(
     w,
     parts,
     M_SLOT: tl.constexpr,
+    OVERLAP: tl.constexpr,
     K_SLOT: tl.constexpr,
     K_ALIGN: tl.constexpr,
     K: tl.constexpr,
@@ -79,6 +81,7 @@ def linear_guard(
     m0 = tl.program_id(0) * BM
     if m0 >= m:
         return
+    follow(OVERLAP)
     if K_SLOT >= 0:
         # Without the hint a stride of unknown divisibility makes loads two bytes wide.
         k_extent = tl.multiple_of(tl.load(plan + K_SLOT), K_ALIGN)
@@ -96,6 +99,7 @@ def linear_versions(
     w,
     parts,
     M_SLOT: tl.constexpr,
+    OVERLAP: tl.constexpr,
     K: tl.constexpr,
     N: tl.constexpr,
     ROWS: tl.constexpr,
@@ -110,6 +114,7 @@ def linear_versions(
     m = tl.load(plan + M_SLOT)
     if m <= 0:
         return
+    follow(OVERLAP)
     n0 = tl.program_id(0) * BN
     part = tl.program_id(1)
     if m <= 16:

@@ -8,6 +8,7 @@ import triton.language as tl
 
 from kernels.op import Launch, Op, Spec, StepConfig, Tensors, Tiles, plan_spec
 from kernels.ops.matrix import body_constants, extent_constants, matrix_grid, product
+from kernels.ops.overlap import follow
 from kernels.plan import Plan
 from kernels.shapes import Bounds
 
@@ -52,6 +53,7 @@ def lm_head_guard(
     best,
     where,
     M_SLOT: tl.constexpr,
+    OVERLAP: tl.constexpr,
     K_SLOT: tl.constexpr,
     K_ALIGN: tl.constexpr,
     K: tl.constexpr,
@@ -68,6 +70,7 @@ def lm_head_guard(
     m0 = tl.program_id(0) * BM
     if m0 >= m:
         return
+    follow(OVERLAP)
     if K_SLOT >= 0:
         k_extent = tl.multiple_of(tl.load(plan + K_SLOT), K_ALIGN)
     else:
@@ -83,6 +86,7 @@ def lm_head_versions(
     best,
     where,
     M_SLOT: tl.constexpr,
+    OVERLAP: tl.constexpr,
     K: tl.constexpr,
     N: tl.constexpr,
     ROWS: tl.constexpr,
@@ -96,6 +100,7 @@ def lm_head_versions(
     m = tl.load(plan + M_SLOT)
     if m <= 0:
         return
+    follow(OVERLAP)
     tile = tl.program_id(0)
     if m <= 16:
         _tile(x, w, best, where, 0, tile, m, K, N, ROWS, 16, BN, BK, EVEN_K, PRECISION)

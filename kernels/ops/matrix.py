@@ -71,7 +71,7 @@ def extent_constants(config: StepConfig, k: int, k_name: str | None) -> dict[str
 def body_constants(config: StepConfig, tiles: Tiles, k: int, n: int) -> dict[str, Any]:
     """Return the constants that all matrix kernels share."""
     return {
-        "M_SLOT": config.layout.slot("M"), "K": k, "N": n, "ROWS": config.bounds.rows,
+        "M_SLOT": config.layout.slot("M"), "OVERLAP": config.overlap, "K": k, "N": n, "ROWS": config.bounds.rows,
         "BM": tiles.block_m, "BN": tiles.block_n, "BK": tiles.block_k,
         "EVEN_K": k % (tiles.block_k * tiles.split) == 0, "PRECISION": config.precision,
     }  # fmt: skip

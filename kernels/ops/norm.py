@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 
 from kernels.op import Launch, Op, Spec, StepConfig, Tensors, plan_spec, power_of_two
+from kernels.ops.overlap import follow
 from kernels.plan import Plan
 from kernels.shapes import Bounds
 
@@ -25,6 +26,7 @@ def norm_kernel(
     weight,
     normed,
     M_SLOT: tl.constexpr,
+    OVERLAP: tl.constexpr,
     HIDDEN: tl.constexpr,
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
@@ -36,6 +38,7 @@ def norm_kernel(
     row = tl.program_id(0)
     if row >= m:
         return
+    follow(OVERLAP)
     i = tl.arange(0, BLOCK)
     inside = i < HIDDEN
     x = tl.load(residual + row * HIDDEN + i, mask=inside, other=0.0)
@@ -62,7 +65,7 @@ def _table(config: StepConfig, parts: int) -> dict[str, Spec]:
 def _plan(config: StepConfig, captured: Bounds, parts: int) -> Launch:
     hidden = config.shape.hidden
     constants = {
-        "M_SLOT": config.layout.slot("M"), "HIDDEN": hidden, "BLOCK": power_of_two(hidden),
+        "M_SLOT": config.layout.slot("M"), "OVERLAP": config.overlap, "HIDDEN": hidden, "BLOCK": power_of_two(hidden),
         "ROWS": config.bounds.rows, "PARTS": parts, "EPS": config.shape.norm_eps,
     }  # fmt: skip
     return Launch("norm", norm_kernel, (captured.rows,), constants, warps=4)

@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 
 from kernels.op import Launch, Op, Spec, StepConfig, Tensors, plan_spec
+from kernels.ops.overlap import follow
 from kernels.ops.qkv import TILES as QKV_TILES
 from kernels.ops.rows import places, row_constants, sequence_of
 from kernels.plan import Plan
@@ -29,6 +30,7 @@ def rotary_kernel(
     k_cache,
     v_cache,
     M_SLOT: tl.constexpr,
+    OVERLAP: tl.constexpr,
     B_SLOT: tl.constexpr,
     D_SLOT: tl.constexpr,
     S_SLOT: tl.constexpr,
@@ -47,6 +49,7 @@ def rotary_kernel(
     row = tl.program_id(0)
     if row >= m:
         return
+    follow(OVERLAP)
     head = tl.program_id(1)
     sequence, place, _ = sequence_of(plan, row, B_SLOT, D_SLOT, RAGGED, BATCH)
     position = tl.load(contexts + sequence) + place

@@ -17,7 +17,7 @@ def row_constants(config: StepConfig) -> dict[str, Any]:
     slot = config.layout.slot
     return {
         "M_SLOT": slot("M"), "B_SLOT": slot("B"), "D_SLOT": slot("d"),
-        "RAGGED": config.ragged, "BATCH": power_of_two(config.bounds.batch),
+        "OVERLAP": config.overlap, "RAGGED": config.ragged, "BATCH": power_of_two(config.bounds.batch),
     }  # fmt: skip
 
 

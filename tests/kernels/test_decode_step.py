@@ -16,7 +16,7 @@ from kernels.shapes import Bounds
 from kernels.step import DecodeStep
 from kernels.step_trial import poisoned_run, step_inputs, try_step
 from kernels.trial import TOLERANCE, bits, difference, try_op
-from kernels.verify import independence, verify
+from kernels.verify import independence, overlap_changes_nothing, verify
 from traces.errors import InputError
 
 
@@ -159,6 +159,29 @@ def test_step_that_would_read_or_write_elsewhere_is_refused(change, message):
     with pytest.raises(InputError, match=message):
         step.load(**(fields | change))
     assert torch.equal(step.plan.tensor, held)
+
+
+def test_overlapping_launches_need_a_gpu_that_has_them():
+    with pytest.raises(InputError, match="compute capability"):
+        DecodeStep(config(overlap=True))
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_every_launch_of_a_step_overlaps_or_none_does(overlap):
+    made = config(overlap=overlap)
+    launches = [op.plan(made, made.bounds) for op in ops(made).values()]
+    assert {launch.options.get("launch_pdl", False) for launch in launches} == {overlap}
+    assert {launch.constants["OVERLAP"] for launch in launches} == {overlap}
+
+
+def test_steps_that_are_compared_for_overlap_are_seen_to_differ():
+    """Two equal steps have equal bits; one with other weights has not."""
+    one = replace(TINY, layers=1)
+    made = config(shape=one, bounds=Bounds(1, 1, 8))
+    left, right = DecodeStep(made, seed=1), DecodeStep(made, seed=2)
+    same = DecodeStep(made, weights=left.weights)
+    assert {f.fault for f in overlap_changes_nothing(left, same, 3)} == {""}
+    assert {f.fault for f in overlap_changes_nothing(left, right, 3)} == {"bits differ"}
 
 
 def test_program_beyond_the_buffers_is_refused():

@@ -35,10 +35,11 @@ def test_every_kernel_compiles_for_hopper_without_fault_and_wrong_ones_are_flagg
         assert row["registers"] is None or 0 < row["registers"] <= 255
 
 
-def test_ampere_kernels_compile_without_fault():
-    done = _run("check", "--arch", "80", "--op", "attention,combine,rotary")
+def test_ampere_kernels_and_overlapping_launches_compile_without_fault():
+    done = _run("check", "--arch", "90,80", "--overlap", "--op", "attention,combine,rotary")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "6 kernels, no fault" in done.stdout
+    assert done.stdout.count(" overlap ") == 3
+    assert "15 kernels, no fault" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kernels.check.compiled import Compiled
-from kernels.check.ptx import blocks, counts, guard_fault, scalar_parameters
+from kernels.check.ptx import blocks, counts, guard_fault, overlap_fault, scalar_parameters
 from kernels.check.report import judge
 
 GOOD = """
@@ -117,3 +117,15 @@ def test_kernel_with_a_fault_is_flagged_and_no_other(changes, fault):
 def test_figures_that_cannot_be_had_are_absent_and_no_fault():
     row = judge("qkv", "guard", 90, replace(FINE, registers=None, spill_bytes=None))
     assert (row.registers, row.spill_bytes, row.resident, row.faults) == (None, None, None, ())
+
+
+def test_kernel_that_may_start_early_waits_before_its_payload_and_after_its_guard():
+    wait = "	griddepcontrol.wait;\n"
+    behind = GOOD.replace("$L__BB0_2:\n", "$L__BB0_2:\n" + wait)
+    assert overlap_fault(behind) is None
+    assert guard_fault(behind) is None
+    assert "no wait" in (overlap_fault(GOOD) or "")
+    assert "payload before the wait" in (
+        overlap_fault(GOOD.replace("$L__BB0_1:\n", wait + "$L__BB0_1:\n")) or ""
+    )
+    assert "payload before" in (guard_fault(GOOD.replace(SET, wait + SET)) or "")
