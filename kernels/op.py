@@ -132,7 +132,7 @@ class Launch:
     def options(self) -> dict[str, Any]:
         """Options of the compiler. Fused multiply-adds are asked for: Triton's default differs by version."""
         options = {"num_warps": self.warps, "num_stages": self.stages, "enable_fp_fusion": True}
-        return options | ({"launch_pdl": True} if self.constants["OVERLAP"] else {})
+        return options | ({"launch_pdl": True} if self.constants.get("OVERLAP") else {})
 
     def __call__(self, tensors: Tensors) -> None:
         """Launch on the current stream. Mutates the op's "out" and "inout" tensors, in active rows only."""
