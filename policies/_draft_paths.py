@@ -75,7 +75,7 @@ def _favourite(S: Any, E: Any, state: int, latest: bool) -> Any:
 
 @inlined
 def _consensus(
-    S: Any, E: Any, H: Any, T: Any, root: int, state: int, length: int, match_min: int, limit: int,
+    S: Any, E: Any, H: Any, T: Any, root: int, state: int, length: int, match_min: int, limit: int, permille: int,
     words: Any, shares: Any, said: Any, row: int, width: int,
 ) -> None:  # fmt: skip
     """Draft after `length` tokens that `state` stands for, into one row of the outputs."""
@@ -89,6 +89,8 @@ def _consensus(
             break
         state = S[state * STATE + LINK]
         length = S[state * STATE + LEN]
+    if permille > 0:
+        limit = min(limit, length * permille // 1000)
     if best < 0 or limit < 1:
         return
     agreeing = count = S[best * STATE + COUNT]
@@ -117,13 +119,14 @@ def _consensus(
 @compiled
 def consensus(
     S: Any, E: Any, H: Any, T: Any, C: Any, cursors: Any,
-    match_min: int, match_max: int, limit: int, words: Any, shares: Any, said: Any, width: int,
+    match_min: int, match_max: int, limit: int, permille: int, words: Any, shares: Any, said: Any, width: int,
 ) -> None:  # fmt: skip
     """Draft from the longest match of each sequence's end in its history; sequence i fills row i.
 
     The matches are the earlier places of the longest suffix, of `match_min` to `match_max` tokens, after which the
     history goes on. Those that go on with the most frequent next token agree (the latest if two are as frequent); the
-    draft is what followed the latest of these. shares[i]: the part of all matches that go on so up to token i.
+    draft is what followed the latest of these, at most `limit` tokens and, unless it is 0, `permille` thousandths of
+    the tokens that matched. shares[i]: the part of all matches that go on so up to token i.
     """
     for i in range(len(cursors)):
         c = cursors[i] * CURSOR
@@ -133,26 +136,17 @@ def consensus(
             if S[state * STATE + COUNT] < 2:  # only here
                 state = S[state * STATE + LINK]
                 length = min(length, S[state * STATE + LEN])
-        _consensus(S, E, H, T, root, state, length, match_min, limit, words, shares, said, i, width)
+        _consensus(S, E, H, T, root, state, length, match_min, limit, permille, words, shares, said, i, width)
 
 
 @compiled
 def consensus_after(
-    S: Any,
-    E: Any,
-    H: Any,
-    T: Any,
-    root: int,
-    tail: Any,
-    match_min: int,
-    limit: int,
-    words: Any,
-    shares: Any,
-    said: Any,
-) -> None:
+    S: Any, E: Any, H: Any, T: Any, root: int, tail: Any, match_min: int, limit: int, permille: int,
+    words: Any, shares: Any, said: Any,
+) -> None:  # fmt: skip
     """Draft likewise from the longest suffix of `tail` that occurs under `root`."""
     state, length = search(S, E, H, root, tail)
-    _consensus(S, E, H, T, root, state, length, match_min, limit, words, shares, said, 0, 0)
+    _consensus(S, E, H, T, root, state, length, match_min, limit, permille, words, shares, said, 0, 0)
 
 
 @compiled

@@ -36,13 +36,21 @@ class Reader:
         return self._buffers
 
     def consensus(
-        self, pool: SuffixPool, sequences: Sequence[Run], match_min: int, match_max: int, limit: int
+        self,
+        pool: SuffixPool,
+        sequences: Sequence[Run],
+        match_min: int,
+        match_max: int,
+        limit: int,
+        permille: int = 0,
     ) -> list[Draft]:
         """Return AgentSpec's draft after the end of each sequence (`_draft_paths.consensus`)."""
         S, E, H, T, _, C, _ = pool.arrays
         buffers = self._rows(len(sequences))
         cursors = views(self._fast, np.array([s.cursor for s in sequences], dtype=np.int32))
-        self._consensus(S, E, H, T, C, *cursors, match_min, match_max, limit, *buffers, self._longest)
+        self._consensus(
+            S, E, H, T, C, *cursors, match_min, match_max, limit, permille, *buffers, self._longest
+        )
         words, shares, longest = self._words, self._shares, self._longest
         said = self._said.tolist()
         out = []
@@ -62,12 +70,18 @@ class Reader:
         return int(self._said[row * paths.SAID + paths.MATCHED])
 
     def consensus_after(
-        self, pool: SuffixPool, history: History, tail: NDArray[np.uint32], match_min: int, limit: int
+        self,
+        pool: SuffixPool,
+        history: History,
+        tail: NDArray[np.uint32],
+        match_min: int,
+        limit: int,
+        permille: int = 0,
     ) -> int:
         """Find AgentSpec's draft after `tail` in a history; return how many tokens matched."""
         S, E, H, T, _, _, _ = pool.arrays
         tails = views(self._fast, tail.view(np.int32))
-        self._after(S, E, H, T, history.root, *tails, match_min, limit, *self._buffers)
+        self._after(S, E, H, T, history.root, *tails, match_min, limit, permille, *self._buffers)
         return self.matched(0)
 
     def frequent(

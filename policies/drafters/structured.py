@@ -56,6 +56,7 @@ class Structured(Drafter[StructuredState]):
     match_min   tokens that must match
     match_max   tokens that are looked at
     longest     most tokens drafted
+    factor      tokens drafted at most for each token that matched, as SuffixDecoding does; 0: no such limit
     by_agent    agents share no history (the agent_id of AgentSpec is an application; agents of a trace are its roles)
     by_query    queries share no history
     by_block    kinds of blocks share no history
@@ -71,6 +72,7 @@ class Structured(Drafter[StructuredState]):
     match_min: int = 2
     match_max: int = 24
     longest: int = 32
+    factor: float = 0.0
     by_agent: bool = True
     by_query: bool = True
     by_block: bool = True
@@ -84,9 +86,10 @@ class Structured(Drafter[StructuredState]):
                 f"match_min={self.match_min}, match_max={self.match_max}, longest={self.longest}: expected "
                 "1 <= match_min <= match_max and longest of at least 1"
             )
-        if self.history_tokens < 1 or self.ns_per_seq < 0:
+        if self.history_tokens < 1 or self.ns_per_seq < 0 or self.factor < 0:
             raise InputError(
-                f"history_tokens={self.history_tokens}, ns_per_seq={self.ns_per_seq}: expected at least 1 and 0"
+                f"history_tokens={self.history_tokens}, ns_per_seq={self.ns_per_seq}, factor={self.factor}: expected "
+                "at least 1, 0 and 0"
             )
 
     def new_state(self, host: HostInfo) -> StructuredState:
@@ -166,14 +169,16 @@ class Structured(Drafter[StructuredState]):
         if limit < 1:
             return [NOTHING] * len(requests)
         running = [state.requests[request] for request in requests]
-        drafts = state.own.consensus(
-            state.pool, [r.segment for r in running], self.match_min, self.match_max, limit
-        )
+        permille = round(1000 * self.factor)
+        segments = [r.segment for r in running]
+        drafts = state.own.consensus(state.pool, segments, self.match_min, self.match_max, limit, permille)
         if self.history == "with_prompt":
             for i, r in enumerate(running):
                 prompt = state.caches.get((r.agent, r.query, _PROMPT))
                 if prompt is not None and prompt.root >= 0:
-                    matched = state.other.consensus_after(state.pool, prompt, r.tail, self.match_min, limit)
+                    matched = state.other.consensus_after(
+                        state.pool, prompt, r.tail, self.match_min, limit, permille
+                    )
                     if matched > state.own.matched(i):
                         drafts[i] = state.other.draft()
         return drafts

@@ -182,3 +182,17 @@ def test_a_history_in_a_pool_is_a_history() -> None:
     a = pool.history()
     assert isinstance(a, History)
     assert pool.tokens == 0
+
+
+def test_a_draft_is_no_longer_than_the_factor_allows_what_matched() -> None:
+    history = [*range(1, 40), 99]
+    for factor, lengths in ((0.0, [20, 20, 20]), (1.0, [2, 5, 9]), (1.5, [3, 7, 13]), (0.4, [0, 2, 3])):
+        for matched, length in zip((2, 5, 9), lengths, strict=True):
+            drafter = Structured(longest=20, factor=factor)
+            state = drafter.new_state(toy_host())
+            drafter.begin(state, view(1), ids([]))
+            drafter.commit(state, 1, ids(history))
+            drafter.commit(state, 1, ids(history[3 : 3 + matched]))
+            draft = drafter.propose(state, 1, 32)
+            assert draft.tokens.tolist() == history[3 + matched :][:length]
+            assert draft.consensus_tokens == length
