@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,9 @@ import pytest
 from drafting import Knowing, Most, Told, truth
 from engine_cases import OPEN, Case, run
 
+from policies.api import Bucketer, HostInfo
 from policies.registry import PolicySet, load
+from policies.views import BatchShape, GraphChoice
 from sim.config import AcceptConfig, VerifyConfig
 from sim.worlds import World, flat_profile, random_world, with_token_ids
 
@@ -243,3 +246,38 @@ def test_a_drafter_that_knows_the_output_has_every_draft_accepted() -> None:
             assert r["drafted_tokens"] - r["accepted_tokens"] <= 3
             accepted += r["accepted_tokens"]
     assert accepted > 100
+
+
+@dataclass(frozen=True)
+class Watching(Bucketer[None]):
+    """Runs everything eagerly and keeps the shapes it was asked about."""
+
+    seen: list[BatchShape] = field(default_factory=list, hash=False, compare=False)
+
+    def new_state(self, host: HostInfo) -> None:
+        return None
+
+    def plan(self, host: HostInfo) -> tuple[int, ...]:
+        return ()
+
+    def pick(self, state: None, captured: Sequence[int], shape: BatchShape) -> GraphChoice:
+        self.seen.append(shape)
+        return GraphChoice(None, shape.tokens, shape.tokens)
+
+
+def test_graphs_are_asked_for_uniform_drafts_by_their_width_and_for_ragged_ones_by_none() -> None:
+    for ragged in (False, True):
+        watching = Watching()
+        case = Case()
+        for output in (9, 9, 9):
+            case.call(9, output)
+        drafter = Knowing(length=3, ragged=ragged, told=[])
+        policies = PolicySet(drafter=drafter, budget=Most(3), bucketer=watching)
+        result = run(case, policies=policies)
+        shapes = [s for s in watching.seen if s.prefill_seqs == 0]
+        steps = [s for s in result.tables["steps"] if not s["prefill_seqs"]]
+        assert [s.tokens for s in shapes] == [s["decode_seqs"] + s["drafted_tokens"] for s in steps]
+        if ragged:
+            assert {s.query_tokens for s in shapes if s.decode_seqs == 3} == {0}
+        else:
+            assert {s.query_tokens for s in shapes} == {4}
