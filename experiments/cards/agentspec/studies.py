@@ -21,7 +21,7 @@ STUDIES: dict[str, Study] = {
     ),
     "batch": Study(
         (*_AGENTSPEC, "+sweep=agentspec_batch", "seeds=3"),
-        ("seeds=2", "load.workflows=48", "load.concurrency=48", "engine.max_num_seqs=4,16,48"),
+        ("seeds=2", "load.workflows=32", "load.concurrency=32", "engine.max_num_seqs=4,32"),
     ),
     "ablation": Study(
         (*_AGENTSPEC, "+sweep=agentspec_ablation"),
