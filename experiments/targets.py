@@ -40,7 +40,8 @@ def targets(family: str | None = None) -> dict[str, Target]:
         body = json.loads((folder / name).read_text(encoding="utf-8"))
         for id, t in body["targets"].items():
             assert id not in out, f"{name}: {id} stands in two files"
-            out[id] = Target(id, t["place"], t["setting"], t["values"], t.get("exact", False))
+            marks = {mark: t.get(mark, False) for mark in ("optional", "exact")}
+            out[id] = Target(id, t["place"], t["setting"], t["values"], **marks)
     return out
 
 
