@@ -318,5 +318,5 @@ def show(drafters: dict[str, dict[str, float]], batch: int, history_tokens: int)
         held = f"{c['mb_per_million_tokens']:.0f}" if c["mb_per_million_tokens"] else "-"
         step = f"{c['step_ms']:.2f} ({c['step_ms_p99']:.1f})"
         print(
-            f"{name:<56}{step:>18}{c['append_us']:>18.2f}{held:>14}{c['drafted']:>9.2f}{c['accepted']:>9.2f}"
+            f"{name:<56}{step:>18}{c['append_us']:>18.1f}{held:>14}{c['drafted']:>9.2f}{c['accepted']:>9.2f}"
         )
