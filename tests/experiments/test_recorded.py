@@ -57,3 +57,9 @@ def test_learned_rows_are_not_attempted_without_torch(monkeypatch: pytest.Monkey
     monkeypatch.setattr(recorded.importlib.util, "find_spec", lambda _: None)
     (row,) = recorded.rows(("P13L",), quick=True)
     assert row.verdict == NOT_ATTEMPTED
+
+
+def test_a_source_with_too_few_runs_for_a_network_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorded, "names", lambda: ("chatdev", "magentic"))
+    assert set(recorded.table(1, ("markov(order=1)",), recorded.LEAST)) == {"magentic"}
+    assert set(recorded.table(1, ("markov(order=1)",))) == {"chatdev", "magentic"}

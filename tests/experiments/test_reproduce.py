@@ -137,6 +137,14 @@ def test_every_study_composes_in_full_and_quick(name: str) -> None:
         assert len([w for w in words if w.startswith("seeds=")]) <= 1
 
 
+def test_every_table_runs_the_arms_that_its_targets_name() -> None:
+    for id, cells in tables.CELLS.items():
+        for study in (*(c for c in cells if c), *((tables.HALF[id],) if id in tables.HALF else ())):
+            arms = compose(STUDIES[study].command(quick=True, seeds=None)).arms
+            have = {(str(a["evictors"][0].name), str(a["prefetchers"][0].name)) for a in arms}
+            assert {tables.ARMS[name] for name in target(id).values} <= have, study
+
+
 def test_every_target_has_a_judge_and_every_study_is_needed() -> None:
     judged_elsewhere = {"R55", "R56", "R57", "R61", "R62", "P13", "P13L"}
     assert set(NEEDS) | judged_elsewhere == set(targets("pbkv"))

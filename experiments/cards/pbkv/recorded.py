@@ -25,6 +25,7 @@ USUAL = "the usual one"
 BASE = "markov(order=1)"
 HELD_OUT = 0.3
 EPOCHS = 25
+LEAST = 8  # runs that a network is fitted to, at least
 Table = dict[str, dict[str, list[dict[int, float]]]]
 
 
@@ -35,16 +36,22 @@ def of_source(source: str) -> sequences.Sequences:
     return sequences.Sequences(found.names, found.symbols, found.runs, text)
 
 
-def table(splits: int, predictors: Sequence[str]) -> Table:
-    """Return source -> predictor -> for each step, top-1 accuracy by split; tasks are split, not runs."""
+def table(splits: int, predictors: Sequence[str], least: int = 1) -> Table:
+    """Return source -> predictor -> for each step, top-1 accuracy by split; tasks are split, not runs.
+
+    Sources that leave fewer than `least` runs to learn from in some split are left out.
+    """
     out: Table = {}
     with tempfile.TemporaryDirectory(prefix="foreserve-recorded-") as folder:
         model = Path(folder) / "model.safetensors"
         for source in names():
             recorded = of_source(source)
+            parts = [sequences.split(recorded.names, HELD_OUT, seed) for seed in range(splits)]
+            if min(len(learn) for learn, _ in parts) < least:
+                continue
             cells = out[source] = {name: [{} for _ in range(STEPS)] for name in (USUAL, *predictors)}
-            for seed in range(splits):
-                learn, test = (recorded.take(r) for r in sequences.split(recorded.names, HELD_OUT, seed))
+            for seed, part in enumerate(parts):
+                learn, test = (recorded.take(rows) for rows in part)
                 _note(cells[USUAL], seed, _usual(learn, test))
                 for spec in predictors:
                     fit = fitting.FitConfig(seed=seed, epochs=EPOCHS)
@@ -123,5 +130,8 @@ def rows(wanted: Sequence[str], *, quick: bool) -> list[Row]:
                 ),
             ]
         splits = 2 if quick else 5
-        out.append(row("P13L", table(splits, (BASE, "markov(order=3)", *LEARNED)), reading.format(splits)))
+        found = table(splits, (BASE, "markov(order=3)", *LEARNED), LEAST)
+        left = sorted(set(names()) - set(found))
+        said = f"; left out, too few runs: {', '.join(left)}" if left else ""
+        out.append(row("P13L", found, reading.format(splits) + said))
     return out

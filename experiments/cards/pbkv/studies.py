@@ -10,7 +10,7 @@ _SMALL = ("seeds=2", "load.workflows=108")
 _FEW = ("seeds=2", "load.workflows=72")
 _HALF = ("load.concurrency=36", "load.workflows=144")
 _SWEEP = ("experiment=pbkv", "seeds=20")
-_MAIN = "+sweep=pbkv_main"  # the paper's own arms: baselines of other papers run in one cell of each job
+_MAIN = "+sweep=pbkv_main"  # the paper's arms for workflows with loops; its static pipeline has KVFlow, too
 _ACCESS = ("evictor=lookahead,lookahead(access=inherit),lookahead(access=global_pin)", "prefetcher=none")
 # KV blocks of the A6000s (`python -m calibration memory`), times 3/4, 3/2, 2 and 3.
 _POOLS_32B = "engine.num_gpu_blocks=4056,8112,10816,16224"
@@ -31,7 +31,7 @@ STUDIES: dict[str, Study] = {
     "swe_shared_32b": Study(
         ("experiment=pbkv_swe", _MAIN, "workload=pbkv_swe_shared"), ("seeds=2", "load.workflows=36")
     ),
-    "finance_shared_32b": Study(("experiment=pbkv_finance", _MAIN, "workload=pbkv_finance_shared"), _FEW),
+    "finance_shared_32b": Study(("experiment=pbkv_finance", "workload=pbkv_finance_shared"), _FEW),
     # At 72 the prompts in progress hold several times the pool under `own`: half of them leave something to decide.
     "hover_half_32b": Study(("experiment=pbkv", *_HALF), _FEW),
     "access": Study((*_SWEEP, *_ACCESS), _SMALL),
