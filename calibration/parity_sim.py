@@ -33,37 +33,7 @@ def given_options(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def as_workload(script: Script) -> tuple[Workload, list[int]]:
-    """Return the script as a workload whose requests start a fixed time apart, and the stage of each request."""
-    longest = max(len(r.output) for r in script.requests)
-    period_ns = (longest + 5) * _STEP_NS
-    builder = WorkloadBuilder("script", hash_block_tokens=1)
-    stages = [-1] * len(script.requests)
-    for workflow in range(script.workflows):
-        mine = [r for r in script.requests if r.workflow == workflow]
-        builder.workflow(f"w{workflow}", arrival_ns=mine[0].stage * period_ns)
-        ended_ns, parents = mine[0].stage * period_ns, list[int]()
-        for r in mine:
-            start_ns = r.stage * period_ns
-            if start_ns > ended_ns:
-                parents = [builder.delay(StageKind.WAIT, start_ns - ended_ns, parents=parents)]
-            ids = np.array([*r.prompt, *r.output], dtype=np.uint64)
-            stages[r.stage] = builder.llm(
-                len(r.prompt),
-                len(r.output),
-                parents=parents,
-                agent=r.agent,
-                prompt_units=ids[: len(r.prompt)],
-                sequence_units=ids,
-                output_ids=np.array(r.output, dtype=np.uint32),
-                prompt_ids=np.array(r.prompt, dtype=np.uint32),
-            )
-            parents = [stages[r.stage]]
-            ended_ns = start_ns + len(r.output) * _STEP_NS
-    return builder.build(), stages
-
-
-def as_overlapping(script: Script, sent: Sequence[int]) -> tuple[Workload, list[int]]:
+def as_workload(script: Script, sent: Sequence[int]) -> tuple[Workload, list[int]]:
     """Return the script as a workload whose requests are released at ticks of one step each, and each one's stage."""
     builder = WorkloadBuilder("script", hash_block_tokens=1)
     stages = [-1] * len(script.requests)
@@ -98,7 +68,7 @@ def simulated_decisions(
     drafting: a live run's `drafting.json`; None: nothing is drafted.
     """
     load = load or Load()
-    workload, stages = as_overlapping(script, load.sent) if load.sent else as_workload(script)
+    workload, stages = as_workload(script, load.sent or _one_by_one(script))
     request_of = {stage: i for i, stage in enumerate(stages)}
     contents = [contents_of([*r.prompt, *r.output], script.block_tokens) for r in script.requests]
     by_stage = {s: contents[i] for s, i in request_of.items()}
@@ -155,6 +125,12 @@ def simulated_decisions(
     columns = (sink.tables()["steps"][c].to_pylist() for c in STEP_COLUMNS)
     steps = tuple(zip(*columns, strict=True))
     return Decisions(tuple(witness.victims), tuple(hits), tuple(host_hits), tuple(prefetched), steps)
+
+
+def _one_by_one(script: Script) -> list[int]:
+    """Return ticks so far apart that a request has ended before the next is sent."""
+    longest = max(len(r.output) for r in script.requests)
+    return [r.stage * (longest + 5) for r in script.requests]
 
 
 def _drafting(given: dict[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ def main(script_path: str, model: str, count: str, combinations: str) -> None:
     """Arguments: script, model, requests of the script to serve, combinations as JSON."""
     script = Script.open(Path(script_path))
     out = []
-    drafting = DraftSettings(agents=script.agents)
+    drafting = DraftSettings(agents=script.agents, tokens_max=32)
     with Engine(Path(model), script.block_tokens, BLOCKS, None, drafting=drafting) as engine:
         core = engine._engine.llm_engine.engine_core.engine_core
         proposer = core.model_executor.driver_worker.worker.model_runner.drafter

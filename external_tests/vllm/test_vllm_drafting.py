@@ -21,7 +21,7 @@ from live.vllm.draftsettings import DraftSettings
 from policies.registry import load, names
 from traces.errors import InputError
 
-COUNT = 8  # requests of the script
+COUNT = 5  # requests of the script
 STRUCTURE = '[[("{", "}")]]'
 
 
