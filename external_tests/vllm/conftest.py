@@ -1,7 +1,8 @@
 """One model and one recorded script for the whole lane; engines run one after the other in one process.
 
 What needs an environment or a mishap of its own gets its own process. Processes start outside the repository, with a
-`kernels`, which is also the name of a public distribution that transformers imports when it finds one.
+folder on their path that has what the host needs of it and not `kernels`, which is also the name of a public
+distribution that transformers imports when it finds one.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -63,9 +65,12 @@ def live(site: Path) -> Iterator[Command]:
     output = site / "output.txt"
 
     def command(*arguments: object) -> str:
+        stuck = threading.Timer(600, process.kill)
+        stuck.start()
         stdin.write(json.dumps({"argv": [str(a) for a in arguments], "output": str(output)}) + "\n")
         stdin.flush()
         code = stdout.readline().strip()
+        stuck.cancel()
         text = output.read_text(encoding="utf-8") if output.exists() else ""
         assert code == "0", f"exit {code or 'without an answer'}: {text[-3000:]}"
         return text
