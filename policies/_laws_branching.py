@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 from collections.abc import Iterable
 from typing import Any
 
+from policies._state_content import content
 from policies.api import CandidateDrafter, Gate, HostInfo, ReusePolicy
 from policies.branching import BranchingConfig
 from policies.reuse_index import EVICTION
@@ -50,9 +49,9 @@ def check_gate(policy: Gate[Any], host: HostInfo, seeds: Iterable[int]) -> None:
                 assert depth is None or (isinstance(depth, int) and depth >= 0), f"{where}: depth {depth!r}"
                 opened = policy.open(state, branch, load)
                 assert isinstance(opened, bool), f"{where}: open returned {opened!r}"
-                before = _frozen(state)
+                before = content(state)
                 admission = policy.admit(state, branch, options, load)
-                assert _frozen(state) == before, f"{where}: admit changed the state"
+                assert content(state) == before, f"{where}: admit changed the state"
                 rows = admission.rows
                 assert len(set(rows)) == len(rows), f"{where}: admitted {rows}, one of them twice"
                 assert all(0 <= r < len(options) for r in rows), f"{where}: admitted {rows} of {len(options)}"
@@ -218,8 +217,3 @@ def toy_outcome(seed: int, i: int, opened: bool, filled: list[FillOption]) -> Br
         load,
         i % 4,
     )
-
-
-def _frozen(state: Any) -> bytes:
-    """Return the state's content, to compare before and after."""
-    return pickle.dumps(copy.deepcopy(state))

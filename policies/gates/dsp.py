@@ -32,7 +32,8 @@ class DSP(Gate[DSPState]):
     tau     expectile: above one half prefers to overshoot (latency), below to undershoot (cost)
     k_max   most steps
     rate    learning rate
-    warm    depth at a coordinate until it has been settled `warmup` times
+    warm    depth at a coordinate that has not been settled often enough
+    warmup  how often that is
     warmup  times a coordinate is settled before its own value counts
     """
 

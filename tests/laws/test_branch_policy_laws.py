@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -15,6 +16,7 @@ from policies.api import (
     Candidate,
     CandidateDrafter,
     FillOption,
+    Gate,
     HostInfo,
     LoadView,
     Policy,
@@ -49,6 +51,21 @@ class AuditsNothing(Always):
         self, state: None, branch: BranchView, options: Sequence[FillOption], load: LoadView
     ) -> Admission:
         return Admission((), (0,))
+
+
+@dataclass(frozen=True)
+class CountsAsked(Gate[list[deque[int]]]):
+    def new_state(self, host: HostInfo) -> list[deque[int]]:
+        return [deque()]
+
+    def open(self, state: list[deque[int]], branch: BranchView, load: LoadView) -> bool:
+        return True
+
+    def admit(
+        self, state: list[deque[int]], branch: BranchView, options: Sequence[FillOption], load: LoadView
+    ) -> Admission:
+        state[0].append(branch.stage)
+        return Admission(())
 
 
 @dataclass(frozen=True)
@@ -123,6 +140,7 @@ class EvictsByWhim(OneByOne):
 BROKEN: list[tuple[type[Policy[Any]], str]] = [
     (OverBudget, "beyond the KV reservation"),
     (Twice, "one of them twice"),
+    (CountsAsked, "admit changed the state"),
     (AuditsNothing, "not in"),
     (RevokesUnasked, "revokes\\(\\) is False"),
     (OddStyle, "unknown branching.demand 'hope'"),
