@@ -59,7 +59,7 @@ def user_policies(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for kind, answer in BAD.items():
         (folder / f"{kind}.py").write_text(
             "from dataclasses import dataclass\nimport numpy as np\nfrom policies.views import Draft\n"
-            "from policies.drafters.ngram import Ngram as _Ngram\n"
+            "from policies.drafters.ngram import NGram as _Ngram\n"
             f"@dataclass(frozen=True)\nclass Bad{kind.capitalize()}(_Ngram):\n"
             f"    def propose_batch(self, state, requests, limit):\n        {answer}\n",
             encoding="utf-8",
