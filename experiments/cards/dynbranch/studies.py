@@ -20,10 +20,8 @@ STUDIES: dict[str, Study] = {
     "fanout": Study(("+sweep=fanout", "seeds=20"), (*_SMALL, "replicas=1,3,4")),
     "depth": Study(("+sweep=depth",), _SMALL),
     "replay": Study(("+sweep=replay",), (*_SMALL, "load.replay=0.22,0.77")),
-    "model_size": Study(("+sweep=model_size",), (*_SMALL, "model=Qwen3-0.6B,Qwen3-32B")),
-    "backbones": Study(
-        ("+sweep=model_size", "model=Llama-3.1-8B,Qwen3-30B-A3B,gpt-oss-20b,Qwen3-14B", "seeds=3"), _SMALL
-    ),
+    "model_size": Study(("+sweep=model_size",), _SMALL),
+    "backbones": Study(("+sweep=backbones",), _SMALL),
     "drafter": Study(("+sweep=drafter",), (*_SMALL, "drafter_device.place=own")),
     "gates": Study(("+sweep=gates",), (*_SMALL, "load.utilisation=0.8")),
     "load": Study(("+sweep=load",), (*_SMALL, "load.utilisation=0.3,0.8")),
