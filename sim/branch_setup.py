@@ -31,6 +31,11 @@ def speculates(policies: PolicySet) -> bool:
     return policies.reuse.active() or not isinstance(policies.gate, Never)
 
 
+def shares_device(policies: PolicySet, config: SimConfig) -> bool:
+    """Say whether a drafter of candidates takes its part of every replica's KV pool."""
+    return config.drafter_device.place == "colocated" and not isinstance(policies.gate, Never)
+
+
 class ProbedSlowdown(Slowdown):
     """A surface that is probed when a gate first asks for it; gates that do not price never do."""
 

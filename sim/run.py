@@ -15,7 +15,7 @@ from policies.guards import Guards
 from policies.registry import PolicySet, load
 from policies.views import HostInfo
 from sim.accept import Acceptance
-from sim.branch_setup import branch_host, for_branches, speculates
+from sim.branch_setup import branch_host, for_branches, shares_device, speculates
 from sim.check import check_engine
 from sim.clock import PS_PER_NS, PS_PER_S, Clock
 from sim.cluster import Cluster
@@ -163,6 +163,9 @@ def _run(
     cluster = Cluster(workload, policies, host, log, engines, on_step=engine.forecasts == "step")
     flow = Flow(env, workload, config.load, config.seed, cluster, log, progress)
     branches = None
+    if shares_device(policies, config):
+        kv_blocks -= int(kv_blocks * config.drafter_device.kv_share)
+        host = replace(host, capacity_tokens=kv_blocks * engine.block_tokens)
     if speculates(policies):
         host = for_branches(workload, policies, host, config, kv_blocks)
         branches = flow.host = branch_host(env, workload, policies, host, cluster, flow, log, config, guards)
