@@ -102,7 +102,8 @@ def _against(results: Results, id: str) -> Row:
     wanted = target(id).values
     said, checks = [], []
     for axes in {tuple(a.axes.items()): a.axes for a in results.plan.arms}.values():
-        name = f"{str(axes['workload']).removeprefix('dynbranch_')} at {axes['load.utilisation']}"
+        workload = str(axes.get("workload", results.plan.workload["name"])).removeprefix("dynbranch_")
+        name = f"{workload} at {axes['load.utilisation']}"
         floor, full = work(results, "floor", axes), work(results, "full", axes)
         lost = [b for b in BASELINES if diverged(results, system(results, b, axes))]
         there = {b: work(results, b, axes) for b in BASELINES if b not in lost}

@@ -20,6 +20,12 @@ def _points(results: Results) -> list[dict[str, Any]]:
     return list({tuple(a.axes.items()): dict(a.axes) for a in results.plan.arms}.values())
 
 
+def _at(results: Results, axes: dict[str, Any]) -> dict[str, Any]:
+    """Return the point, without axes of which the study has one value only."""
+    known = _points(results)[0]
+    return {name: value for name, value in axes.items() if name in known}
+
+
 def _fan(results: Results, k: int, replicas: int) -> Arm | None:
     return results.arm({"replicas": replicas}, gates=f"fanout(k={k})") or (
         results.arm({"replicas": replicas}, gates="fanout") if k == 2 else None
@@ -189,7 +195,7 @@ def _r15(studies: Studies) -> Row:
 
 def _r16(studies: Studies) -> Row:
     wanted, results = target("R16").values, studies["drafter"]
-    place = {"drafter_device.place": "own"}
+    place = _at(results, {"drafter_device.place": "own"})
     floor = latency(results, results.arm(place, candidates="none"))
     names = ("oracle(accuracy=0.5)", "oracle(accuracy=0.7)", "oracle(accuracy=0.9)")
     speed = {n: ratio(floor, latency(results, results.arm(place, candidates=n))) for n in names}
@@ -212,8 +218,8 @@ def _r16(studies: Studies) -> Row:
 
 
 def _gate(results: Results, gate: str) -> tuple[BySeed, BySeed, BySeed, BySeed]:
-    load = max(p["load.utilisation"] for p in _points(results))
-    arm = results.arm({"load.utilisation": load}, gates=gate)
+    load = max(p.get("load.utilisation", 0) for p in _points(results))
+    arm = results.arm(_at(results, {"load.utilisation": load}), gates=gate)
     return tuple(results.metric(arm, m) for m in (LATENCY, "fills", "branches_opened", "drafting_s"))  # type: ignore[return-value]
 
 
