@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from experiments.columns import Column, by_key
+from experiments.columns import Column, by_key, shown
 from experiments.plots.labels import legend
 from experiments.plots.source import Float
 from experiments.plots.style import PAGE_INCHES, Axes, Look, band_top, seeds_note
@@ -20,7 +20,12 @@ KEYS = (
     "gpu_hit_rate", "ttft_ms_p99", "itl_ms_p99", "workflow_latency_s_mean", "workflow_latency_s_p99",
     "slo_goodput",
 )  # fmt: skip
-MOSAIC = (KEYS[:3], KEYS[3:])
+# Where candidates are filled, the same panels show what that costs and gains.
+FILL_KEYS = (
+    "workflow_latency_s_mean", "workflow_latency_s_p99", "promoted_stages", "fills", "fill_gpu_s",
+    "fill_discarded_share",
+)  # fmt: skip
+MOSAIC = (KEYS[:3], KEYS[3:])  # the panels, by the metrics that they usually show
 SIZE = (PAGE_INCHES, 4.2)
 CAPTION = "Mean over seeds; band: 95 % interval of the mean (not of the difference between arms)."
 
@@ -86,7 +91,9 @@ def data(
         values = sorted(values)
     by_arm = [{a["name"]: a for a in g["arms"]} for g in chosen]
     names = [n for n in looks if any(n in arms for arms in by_arm)]
-    curves = {key: [_curve(key, n, by_arm, looks[n], window) for n in names] for key in KEYS}
+    everyone = [a for arms in by_arm for a in arms.values()]
+    keys = FILL_KEYS if any(c.key == "fills" for c in shown(everyone, window)) else KEYS
+    curves = {key: [_curve(key, n, by_arm, looks[n], window) for n in names] for key in keys}
     seeds = tuple(len(a["seeds"]) for arms in by_arm for a in arms.values() if a["seeds"])
     return Data(axis, values, rest, curves, seeds)
 
@@ -95,8 +102,8 @@ def draw(data: Data, axes: Axes) -> None:
     """Draw one panel a metric. Mutates axes."""
     x = np.array([float(v) for v in data.values]) if data.numeric else np.arange(float(len(data.values)))
     log = data.numeric and x[0] > 0 and x[-1] / x[0] >= 8
-    for key, curves in data.curves.items():
-        ax, column = axes[key], by_key(key)
+    for panel, (key, curves) in zip(KEYS, data.curves.items(), strict=True):
+        ax, column = axes[panel], by_key(key)
         top = band_top(
             [c[1] for c in curves], [c[3] for c in curves], 100.0 if column.unit == "%" else math.inf
         )
@@ -108,7 +115,7 @@ def draw(data: Data, axes: Axes) -> None:
                 x, factor * mean, color=look.color, linestyle=look.dash, marker=look.marker, markersize=3.5,
                 mfc="none" if look.offline else look.color,
             )  # fmt: skip
-        ax.set_title(f"{column.label} ({unit})", fontweight="normal")
+        ax.set_title(f"{column.label} ({unit})" if unit else column.label, fontweight="normal")
         if log:
             ax.set_xscale("log")
         ax.xaxis.set_major_locator(FixedLocator(x.tolist()))
@@ -119,7 +126,8 @@ def draw(data: Data, axes: Axes) -> None:
         axes[key].set_xlabel(data.axis)
     axes[KEYS[0]].set_ylabel(seeds_note(data.seeds))
     axes[KEYS[3]].set_ylabel(seeds_note(data.seeds))
-    legend(axes[KEYS[0]].figure, [look for look, *_ in data.curves[KEYS[0]]], markers=True)
+    first = next(iter(data.curves.values()))
+    legend(axes[KEYS[0]].figure, [look for look, *_ in first], markers=True)
 
 
 def _curve(
