@@ -6,6 +6,7 @@ import importlib.util
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,9 @@ LEARNED = ("mlp", "tcn", "transformer", "r_gcn", "graphsage")
 USUAL = "the usual one"
 BASE = "markov(order=1)"
 HELD_OUT = 0.3
-EPOCHS = 25
+FIT = fitting.FitConfig(
+    epochs=80, patience=12, batch=32
+)  # a few hundred invocations: small batches, many passes
 LEAST = 8  # runs that a network is fitted to, at least
 Table = dict[str, dict[str, list[dict[int, float]]]]
 
@@ -54,7 +57,7 @@ def table(splits: int, predictors: Sequence[str], least: int = 1) -> Table:
                 learn, test = (recorded.take(rows) for rows in part)
                 _note(cells[USUAL], seed, _usual(learn, test))
                 for spec in predictors:
-                    fit = fitting.FitConfig(seed=seed, epochs=EPOCHS)
+                    fit = replace(FIT, seed=seed)
                     fitting.train(spec.partition("(")[0], learn, fit, model)
                     _note(cells[spec], seed, accuracy(served(spec, model, learn.agents), test))
     return out
