@@ -158,7 +158,7 @@ def test_a_structure_and_a_malformed_one_change_no_output(served: list[dict[str,
 def test_steps_are_the_simulators_where_drafting_requests_overlap(
     drafter: str, budget: str, run: Run, script: Script
 ) -> None:
-    options = ("--drafter", drafter, "--budget", budget, "--at-once", 5)
+    options = ("--drafter", drafter, "--budget", budget, "--draft-tokens", 32, "--at-once", 5)
     directory = run("lru", *options, blocks=300, OMP_NUM_THREADS="1")
     outcome = parity.compare(script, directory)
     assert outcome.equal, outcome
