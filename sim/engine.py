@@ -367,7 +367,8 @@ class Engine:
                     self._finish(request)
         for request, tokens in chunks:
             if not request.ended:
-                self._unaccounted.pop(request, None)
+                if self._unaccounted:
+                    self._unaccounted.pop(request, None)
                 self._prefilled(request, tokens)
         self._ending = False
         # A lone replica plans at once, unless something else of this instant may still arrive.
@@ -531,13 +532,12 @@ class Engine:
             self._gap_after_pause = False
             self._log_pause_gaps()
         self._row = (
-            seqs, continuing, prefill_seqs, prefill_tokens, self.batch.context_tokens, self.waiting,
-            self._active_before, self._cached_before, self.fill_seqs,
+            seqs, continuing, prefill_seqs, prefill_tokens, self.batch.context_tokens,
+            len(self.waiting_heap) - self._dropped, self._active_before, self._cached_before, self.fill_seqs,
         )  # fmt: skip
         self._row_graph = graph
-        self._row_canonical = self._keeps_fills and (
-            seqs > self.fill_seqs or any(not r.fill for r, _ in self._chunks)
-        )
+        if self._keeps_fills:
+            self._row_canonical = seqs > self.fill_seqs or any(not r.fill for r, _ in self._chunks)
 
     def _set_timer(self) -> None:
         self._end_ps = self._stretch.time_of(self._stretch.steps)

@@ -205,16 +205,19 @@ def _expand(stretches: list[tuple[int, ...]], phases: list[list[int]], block_tok
     duration_ns = at(i + 1) // PS_PER_NS - start_ns
     allocated = _allocated(np.array(phases, dtype=np.int64), step, decode, rows, i + 1, block_tokens)
     evicted = np.maximum(allocated - free[rows], 0)
+    decoding = decode[rows]
+    early = fills[rows] if fills.any() else np.zeros(len(rows), dtype=np.int32)
+    canonical = decoding - early if fills.any() else decoding
     columns = {
         "replica": replica[rows],
         "start_ns": start_ns,
         "duration_ns": duration_ns,
-        "decode_seqs": decode[rows],
-        "fill_seqs": fills[rows],
-        "continuing_seqs": np.where(i == 0, continuing[rows], (decode - fills)[rows]),
+        "decode_seqs": decoding,
+        "fill_seqs": early,
+        "continuing_seqs": np.where(i == 0, continuing[rows], canonical),
         "prefill_seqs": prefill_seqs[rows],
         "prefill_tokens": prefill_tokens[rows],
-        "context_tokens": context[rows] + i * decode[rows],
+        "context_tokens": context[rows] + i * decoding,
         "waiting": waiting[rows],
         "kv_blocks_active": active[rows] + allocated,
         "kv_blocks_cached": cached[rows] - evicted,
