@@ -53,6 +53,7 @@ def check_requests(world: World, tables: Tables) -> None:
     assert not r["output_tokens"][status == _REJECTED].any(), "a rejected request has output"
     for earlier, later in (
         ("released_ns", "admitted_ns"), ("admitted_ns", "first_token_ns"), ("first_token_ns", "finished_ns"),
+        ("admitted_ns", "finished_ns"),
     ):  # fmt: skip
         both = done & (r[later] >= 0) & (r[earlier] >= 0)
         assert (r[earlier][both] <= r[later][both]).all(), f"{later} before {earlier}"

@@ -193,4 +193,7 @@ def as_dict(chosen: Settings) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+    """Return what JSON would read back: lists for tuples, at any depth."""
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    return [_plain(v) for v in value] if isinstance(value, tuple | list) else value

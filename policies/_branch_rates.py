@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 
-from scipy.special import betaincinv
-
 
 def upper_quantile(successes: float, failures: float, decisions: int) -> float:
     """Return the 1 - 1/t quantile of a Beta posterior over a uniform prior: Bayes-UCB with c = 0, t decisions so far.
 
     Rounded to six places, so that no decision hangs on the last bits of a special function.
     """
+    # Here: whoever lists policies should not wait for scipy to load.
+    from scipy.special import betaincinv
+
     level = 1.0 - 1.0 / max(decisions, 2)
     return round(float(betaincinv(1.0 + successes, 1.0 + failures, level)), 6)
 
