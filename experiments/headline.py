@@ -15,6 +15,9 @@ ALPHA = 0.05
 Compared = Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
 
 
+_NAMED = 4  # arms that one sentence names; the table has all
+
+
 def headline(summary: Mapping[str, Any]) -> list[str]:
     """Return what mean workflow latency over the full run says, the main sentences first.
 
@@ -99,14 +102,19 @@ def _contest(base: Mapping[str, Any], arms: Compared) -> list[str]:
 
 
 def _differ(base: Mapping[str, Any], arms: Compared, how: str) -> list[str]:
-    """One sentence for the arms that differ to one side, in the order of the table."""
+    """One sentence for the arms that differ to one side, in the order of the table; of many the largest changes."""
     if len(arms) == 1:
         ((arm, change),) = arms
         return [
             f"{arm['name']} finishes workflows {how} than {base['name']}: mean latency {_size(change)}"
             f"{_bounds(change, '%')}."
         ]
-    told = "; ".join(f"{a['name']} {_size(c)}{_bounds(c, '%')}" for a, c in arms)
+    by_size = sorted(arms, key=lambda pair: -abs(float(pair[1]["mean"])))
+    largest = [id(a) for a, _ in by_size[:_NAMED]]
+    named = [(a, c) for a, c in arms if id(a) in largest]
+    told = "; ".join(f"{a['name']} {_size(c)}{_bounds(c, '%')}" for a, c in named)
+    if len(arms) > len(named):
+        told += f"; the other {len(arms) - len(named)} by less"
     note = "each was tested against it, none against another"
     said = f"{len(arms)} arms finish workflows {how} than {base['name']} ({note}), mean latency: {told}."
     return [said] if arms else []

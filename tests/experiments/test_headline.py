@@ -102,3 +102,15 @@ def test_the_table_counts_what_failed_and_what_was_never_asked(row: str, cell: s
     assert cell in line
     told = "arc: 1 of 40 workflows did not finish; 3 of their requests were never issued (every seed)"
     assert told in summary["warnings"]
+
+
+def test_of_many_arms_the_largest_changes_are_named_and_the_rest_counted() -> None:
+    from experiments import headline as module
+
+    base = {"name": "base"}
+    change = {"low": -9.0, "high": -1.0, "n": 8, "p_holm": 0.001}
+    arms = [({"name": f"arm{i}"}, {**change, "mean": -float(i)}) for i in range(1, 8)]
+    (said,) = module._differ(base, arms, "faster")
+    assert said.startswith("7 arms finish workflows faster than base")
+    assert [f"arm{i} " in said for i in range(1, 8)] == [False, False, False, True, True, True, True]
+    assert said.endswith("; the other 3 by less.")
