@@ -251,9 +251,8 @@ class ReplicaView(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class BatchShape:
-    """Shape of the step about to run.
+class BatchShape(NamedTuple):
+    """Shape of the step about to run; made at every step, hence a tuple.
 
     decode_seqs   sequences that decode or verify
     query_tokens  new tokens of each such sequence when all have the same number, else 0 (ragged)

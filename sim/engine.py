@@ -443,14 +443,16 @@ class Engine:
             self._cached_before = tree.resident_blocks - tree.protected_blocks
         self._stretch.steps = 1
         prices = self._prices
-        shape = BatchShape(
-            seqs, d.width, seqs + d.tokens, 0, batch.context_tokens + d.read_tokens, d.widest,
-            self._longest_context(),
-        )  # fmt: skip
+        longest = self._longest_context() if prices.reads_context else 0
+        read_tokens = batch.context_tokens + d.read_tokens
+        shape = BatchShape(seqs, d.width, seqs + d.tokens, 0, read_tokens, d.widest, longest)
         owed_ps, self._owed_ps = self._owed_ps, 0
         self._stretch.first_ps, graph = prices.step(shape, d.cost_ps + owed_ps)
         self._stretch.growth_ps = prices.growth_ps * seqs
-        alone = self._captured() or alone or prices.reads_context or owed_ps > 0
+        if prices.built:
+            self.graphs.built(prices.built)
+            alone = True
+        alone = alone or prices.reads_context or owed_ps > 0
         if self.config.fast_forward and not alone and self._speculator is None:
             self._stretch.steps = max(1, batch.steps_within(available, batch.steps_to_finish()))
         self._open_row(seqs, 0, 0, graph)
@@ -473,7 +475,8 @@ class Engine:
         owed_ps, self._owed_ps = self._owed_ps, 0
         self._stretch.first_ps, graph = prices.step(shape, attention_ps + d.cost_ps + owed_ps)
         self._stretch.growth_ps = 0
-        self._captured()
+        if prices.built:
+            self.graphs.built(prices.built)
         self._chunks = chunks
         # Admissions moved blocks at this instant; the row tells what holds once they are done.
         tree = self.tree
@@ -483,19 +486,10 @@ class Engine:
         self._set_timer()
 
     def _longest_context(self) -> int:
-        """Return the longest context of a decoding sequence where the bucketer asks, else 0."""
-        if not self._prices.reads_context:
-            return 0
+        """Return the longest context of a decoding sequence."""
         step = self.batch.step
         decoding = (r for r in self.running_requests.values() if r.join_step >= 0)
         return max((r.computed_tokens + step - r.join_step + 1 for r in decoding), default=0)
-
-    def _captured(self) -> bool:
-        """Account a graph that the step about to run captures first; say whether there is one."""
-        if not self._prices.built:
-            return False
-        self.graphs.built(self._prices.built)
-        return True
 
     def _draft(self, prefill_tokens: int) -> Drafted:
         """Draft for the step about to run, and take the KV blocks that the drafts need."""
