@@ -8,7 +8,8 @@ is kept: ids pass through a keyed hash, prompts through the same one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from traces._records import wanted
 from traces._token_ids import KeyedIds, block_units, content_key
 from traces._tokenizer import Tokenizer, load
 from traces.builder import WorkloadBuilder
@@ -41,6 +43,32 @@ class Session:
 
     name: str
     calls: list[Call] = field(repr=False)
+
+
+def gather(
+    found: Iterable[tuple[str, Callable[[], list[Call]]]],
+    only: Path | None,
+    skipped: Counter[str],
+    unit: str,
+    least: str,
+) -> list[Session]:
+    """Return the sessions that are asked for and have a call.
+
+    found: name of each and what reads its calls, which is done only for those asked for. only: as `wanted` takes it.
+    unit, least: what a session and a call of it are called in the counts of `skipped`, which this mutates.
+    """
+    names = wanted(only)
+    sessions = []
+    for name, read_calls in found:
+        if names is not None and name not in names:
+            skipped[f"{unit} not asked for"] += 1
+            continue
+        calls = read_calls()
+        if calls:
+            sessions.append(Session(name, calls))
+        else:
+            skipped[f"{unit} without {least}"] += 1
+    return sessions
 
 
 class Outlines:

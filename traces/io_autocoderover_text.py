@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from traces._dialogue import Call, Encode, Session, workload
-from traces._records import get, load_json, wanted
+from traces._dialogue import Call, Encode, gather, workload
+from traces._records import get, load_json
 from traces.errors import InputError
 from traces.io_autocoderover import LICENCE, SOURCE
 from traces.schema import Workload
@@ -42,22 +43,13 @@ def read(
     """
     if not path.is_dir():
         raise InputError(f"{path}: expected a folder with task folders")
-    names = wanted(only)
     skipped: Counter[str] = Counter()
-    sessions = []
-    for folder in sorted({p.parent for p in path.rglob("conversation_round_*.json")}):
-        name = f"{folder.parent.name}/{folder.name}"
-        if names is not None and name not in names:
-            skipped["task not asked for"] += 1
-            continue
-        calls = _calls(folder)
-        if calls:
-            sessions.append(Session(name, calls))
-        else:
-            skipped["task without a call"] += 1
+    folders = sorted({p.parent for p in path.rglob("conversation_round_*.json")})
+    found = ((f"{folder.parent.name}/{folder.name}", partial(_calls, folder)) for folder in folders)
+    sessions = gather(found, only, skipped, "task", "a call")
     if not sessions:
         raise InputError(f"{path}: no task with a conversation in it")
-    made = workload(
+    return workload(
         "autocoderover_text", sessions, tokenizer=tokenizer, structure=structure, block_tokens=block_tokens,
         provenance={
             "source": SOURCE,
@@ -66,7 +58,6 @@ def read(
             "not_imported": dict(sorted(skipped.items())),
         },
     )  # fmt: skip
-    return made
 
 
 def _calls(folder: Path) -> list[Call]:

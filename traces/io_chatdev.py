@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
-from traces._dialogue import Call, Encode, Session, workload
-from traces._records import head_of, source_files, wanted
+from traces._dialogue import Call, Encode, gather, workload
+from traces._records import head_of, source_files
 from traces.errors import InputError
 from traces.reading import read_bytes
 from traces.schema import Workload
@@ -48,18 +49,13 @@ def read(
     of paired delimiters (`traces.structure.parse_structure`). only: import the workflows named in this text file or
     `.workload`. Raises InputError.
     """
-    names = wanted(only)
     skipped: Counter[str] = Counter()
-    sessions = []
-    for file in source_files(path, SUFFIXES):
-        if names is not None and file.stem not in names:
-            skipped["log not asked for"] += 1
-            continue
-        calls = turns(read_bytes(file).decode(errors="replace"), skipped)
-        if calls:
-            sessions.append(Session(file.stem, calls))
-        else:
-            skipped["log without a turn"] += 1
+
+    def calls(file: Path) -> list[Call]:
+        return turns(read_bytes(file).decode(errors="replace"), skipped)
+
+    found = ((file.stem, partial(calls, file)) for file in source_files(path, SUFFIXES))
+    sessions = gather(found, only, skipped, "log", "a turn")
     if not sessions:
         raise InputError(f"{path}: no log with a chat turn in it")
     return workload(

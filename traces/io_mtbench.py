@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from traces._dialogue import Call, Encode, Session, workload
-from traces._records import get, head_of, source_files, wanted
+from traces._dialogue import Call, Encode, gather, workload
+from traces._records import get, head_of, source_files
 from traces.errors import InputError
 from traces.reading import records
 from traces.schema import Workload
@@ -38,29 +41,8 @@ def read(
     of paired delimiters (`traces.structure.parse_structure`). only: import the workflows named in this text file or
     `.workload`. Workflows are named `<file>/<question>`. Raises InputError "file:line: field ...".
     """
-    names = wanted(only)
     skipped: Counter[str] = Counter()
-    sessions = []
-    for file in source_files(path, SUFFIXES):
-        for _, record in records(file):
-            question = get(record, "question_id", int, file)
-            name = f"{file.stem}/{question}"
-            if names is not None and name not in names:
-                skipped["question not asked for"] += 1
-                continue
-            choices = get(record, "choices", list, file)
-            turns = get(choices[0], "turns", list, file, "choices[0].") if choices else []
-            said: list[str] = []
-            calls = []
-            for i, text in enumerate(turns):
-                said.append(" ".join(f"q{question}.{i}.{k}" for k in range(QUESTION_WORDS)))
-                if isinstance(text, str) and text:
-                    calls.append(Call("chat", tuple(said), text))
-                    said.append(text)
-            if calls:
-                sessions.append(Session(name, calls))
-            else:
-                skipped["question without an answer"] += 1
+    sessions = gather(_found(path), only, skipped, "question", "an answer")
     if not sessions:
         raise InputError(f"{path}: no answer in it")
     return workload(
@@ -72,6 +54,26 @@ def read(
             "not_imported": dict(sorted(skipped.items())),
         },
     )  # fmt: skip
+
+
+def _found(path: Path) -> Iterator[tuple[str, Callable[[], list[Call]]]]:
+    for file in source_files(path, SUFFIXES):
+        for _, record in records(file):
+            question = get(record, "question_id", int, file)
+            yield f"{file.stem}/{question}", partial(_calls, record, question, file)
+
+
+def _calls(record: Any, question: int, file: Path) -> list[Call]:
+    choices = get(record, "choices", list, file)
+    turns = get(choices[0], "turns", list, file, "choices[0].") if choices else []
+    said: list[str] = []
+    calls = []
+    for i, text in enumerate(turns):
+        said.append(" ".join(f"q{question}.{i}.{k}" for k in range(QUESTION_WORDS)))
+        if isinstance(text, str) and text:
+            calls.append(Call("chat", tuple(said), text))
+            said.append(text)
+    return calls
 
 
 def sniff(path: Path, head: bytes) -> bool:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
-from traces._dialogue import Call, Encode, Session, workload
-from traces._records import head_of, source_files, wanted
+from traces._dialogue import Call, Encode, gather, workload
+from traces._records import head_of, source_files
 from traces.errors import InputError
 from traces.reading import read_bytes
 from traces.schema import Workload
@@ -41,20 +43,8 @@ def read(
     of paired delimiters (`traces.structure.parse_structure`). only: import the workflows named in this text file or
     `.workload`. Workflows are named `<file>/<question's number>`. Raises InputError.
     """
-    names = wanted(only)
     skipped: Counter[str] = Counter()
-    sessions = []
-    for file in source_files(path, SUFFIXES):
-        for number, attempts in enumerate(_questions(read_bytes(file).decode(errors="replace"), skipped)):
-            name = f"{file.stem}/{number}"
-            if names is not None and name not in names:
-                skipped["question not asked for"] += 1
-                continue
-            calls = [c for attempt in attempts for c in _calls(attempt)]
-            if calls:
-                sessions.append(Session(name, calls))
-            else:
-                skipped["question without a thought"] += 1
+    sessions = gather(_found(path, skipped), only, skipped, "question", "a thought")
     if not sessions:
         raise InputError(f"{path}: no question with a thought in it")
     return workload(
@@ -72,6 +62,15 @@ def sniff(path: Path, head: bytes) -> bool:
     """Say whether a log's head, or the first log of a folder, is Reflexion's."""
     found = head_of(path, head, SUFFIXES)
     return b"BEGIN TRIAL" in found and b"Question:" in found
+
+
+def _found(path: Path, skipped: Counter[str]) -> Iterator[tuple[str, Callable[[], list[Call]]]]:
+    def calls(attempts: list[str]) -> list[Call]:
+        return [c for attempt in attempts for c in _calls(attempt)]
+
+    for file in source_files(path, SUFFIXES):
+        for number, attempts in enumerate(_questions(read_bytes(file).decode(errors="replace"), skipped)):
+            yield f"{file.stem}/{number}", partial(calls, attempts)
 
 
 def _questions(log: str, skipped: Counter[str]) -> list[list[str]]:

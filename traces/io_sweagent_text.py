@@ -8,10 +8,11 @@ files as a team of roles with lengths only; this format has to be named.
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
-from traces._dialogue import Call, Encode, Session, workload
-from traces._records import get, load_json, source_files, wanted
+from traces._dialogue import Call, Encode, gather, workload
+from traces._records import get, load_json, source_files
 from traces.errors import InputError
 from traces.io_sweagent import LICENCE, SOURCE, SUFFIXES
 from traces.schema import Workload
@@ -33,30 +34,13 @@ def read(
     of paired delimiters (`traces.structure.parse_structure`). only: import the workflows named in this text file or
     `.workload`. Workflows are named `<folder>/<issue>`. Raises InputError "file: field 'history[3].content' ...".
     """
-    names = wanted(only)
     skipped: Counter[str] = Counter()
-    sessions = []
-    for file in source_files(path, SUFFIXES):
-        name = f"{file.parent.name}/{file.stem}"
-        if names is not None and name not in names:
-            skipped["trajectory not asked for"] += 1
-            continue
-        said: list[str] = []
-        calls = []
-        for i, message in enumerate(get(load_json(file), "history", list, file)):
-            text = get(message, "content", str, file, f"history[{i}].")
-            role = get(message, "role", str, file, f"history[{i}].")
-            if role == "assistant" and text and said:
-                calls.append(Call("agent", tuple(said), text))
-            if text:
-                said.append(text)
-        if calls:
-            sessions.append(Session(name, calls))
-        else:
-            skipped["trajectory without a step"] += 1
+    files = source_files(path, SUFFIXES)
+    found = ((f"{file.parent.name}/{file.stem}", partial(_calls, file)) for file in files)
+    sessions = gather(found, only, skipped, "trajectory", "a step")
     if not sessions:
         raise InputError(f"{path}: no trajectory to import")
-    made = workload(
+    return workload(
         "sweagent_text", sessions, tokenizer=tokenizer, structure=structure, block_tokens=block_tokens,
         provenance={
             "source": SOURCE,
@@ -65,4 +49,16 @@ def read(
             "not_imported": dict(sorted(skipped.items())),
         },
     )  # fmt: skip
-    return made
+
+
+def _calls(file: Path) -> list[Call]:
+    said: list[str] = []
+    calls = []
+    for i, message in enumerate(get(load_json(file), "history", list, file)):
+        text = get(message, "content", str, file, f"history[{i}].")
+        role = get(message, "role", str, file, f"history[{i}].")
+        if role == "assistant" and text and said:
+            calls.append(Call("agent", tuple(said), text))
+        if text:
+            said.append(text)
+    return calls

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from traces._dialogue import Call, Encode, Session, workload
-from traces._records import get, head_of, load_json, source_files, wanted
+from traces._dialogue import Call, Encode, gather, workload
+from traces._records import get, head_of, load_json, source_files
 from traces.errors import InputError
 from traces.schema import Workload
 
@@ -37,25 +39,8 @@ def read(
     of paired delimiters (`traces.structure.parse_structure`). only: import the workflows named in this text file or
     `.workload`. Workflows are named `<file>/<task>/<trial>`. Raises InputError "file: field 'traj[3].role' ...".
     """
-    names = wanted(only)
     skipped: Counter[str] = Counter()
-    sessions = []
-    for file in source_files(path, SUFFIXES):
-        records = load_json(file)
-        if not isinstance(records, list):
-            raise InputError(f"{file}: expected a list of trajectories")
-        for i, record in enumerate(records):
-            inside = f"[{i}]."
-            task, trial = (get(record, n, int, file, inside) for n in ("task_id", "trial"))
-            name = f"{file.stem}/{task}/{trial}"
-            if names is not None and name not in names:
-                skipped["trajectory not asked for"] += 1
-                continue
-            calls = _calls(get(record, "traj", list, file, inside), file, f"{inside}traj")
-            if calls:
-                sessions.append(Session(name, calls))
-            else:
-                skipped["trajectory without an assistant message"] += 1
+    sessions = gather(_found(path), only, skipped, "trajectory", "an assistant message")
     if not sessions:
         raise InputError(f"{path}: no trajectory to import")
     return workload(
@@ -74,6 +59,20 @@ def sniff(path: Path, head: bytes) -> bool:
     """Say whether a file's head, or the first file of a folder, is a list of trajectories."""
     found = head_of(path, head, SUFFIXES).lstrip()
     return found.startswith(b"[") and b'"traj"' in found and b'"task_id"' in found
+
+
+def _found(path: Path) -> Iterator[tuple[str, Callable[[], list[Call]]]]:
+    def calls(record: Any, file: Path, inside: str) -> list[Call]:
+        return _calls(get(record, "traj", list, file, inside), file, f"{inside}traj")
+
+    for file in source_files(path, SUFFIXES):
+        records = load_json(file)
+        if not isinstance(records, list):
+            raise InputError(f"{file}: expected a list of trajectories")
+        for i, record in enumerate(records):
+            inside = f"[{i}]."
+            task, trial = (get(record, n, int, file, inside) for n in ("task_id", "trial"))
+            yield f"{file.stem}/{task}/{trial}", partial(calls, record, file, inside)
 
 
 def _calls(messages: list[Any], file: Path, place: str) -> list[Call]:
