@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments import identity
+from experiments.arm_names import arm_names
 from experiments.compose import DEFAULT_EXPERIMENT, Composed, compose
 from experiments.floor_load import with_rate
 from experiments.inputs import WorkloadRef, open_profile, open_workload, prepared
@@ -68,6 +69,7 @@ def build(words: Sequence[str], experiment: str = DEFAULT_EXPERIMENT) -> tuple[P
     points = [_point(composed, axes) for axes in _axes_points(composed.axes)]
     combinations = _combinations(composed)
     compared = [f for f in OPTION if len({c.written[f] for c in combinations}) > 1]
+    names = arm_names([c.written for c in combinations], listed=_listed(composed))
     first = points[0]
     arms: list[Arm] = []
     runs: dict[tuple[str, int], str] = {}
@@ -75,8 +77,8 @@ def build(words: Sequence[str], experiment: str = DEFAULT_EXPERIMENT) -> tuple[P
     jobs: dict[str, Job] = {}
     for point in points:
         under = [point.under(d) for d in range(len(point.drawn))]
-        for combination in combinations:
-            arm = _arm(point, combination, compared, composed)
+        for combination, name in zip(combinations, names, strict=True):
+            arm = _arm(point, combination, name, compared)
             if any(a.label == arm.label for a in arms):
                 continue
             arms.append(arm)
@@ -176,8 +178,12 @@ def _combinations(composed: Composed) -> list[Combination]:
     return out
 
 
-def _arm(point: Point, combination: Combination, compared: Sequence[str], composed: Composed) -> Arm:
-    name = " + ".join(combination.written[f] for f in compared) or combination.written["evictors"]
+def _listed(composed: Composed) -> bool:
+    """Say whether the config lists its arms one by one, and nothing has crossed them with more."""
+    return len(composed.arms) > 1 and all(len(c) == 1 for arm in composed.arms for c in arm.values())
+
+
+def _arm(point: Point, combination: Combination, name: str, compared: Sequence[str]) -> Arm:
     axes = ", ".join(f"{k}={_shown(v)}" for k, v in point.axes.items())
     overrides = [f"{OPTION[f]}={combination.written[f]}" for f in compared or ("evictors",)]
     return Arm(

@@ -188,7 +188,7 @@ def test_a_seed_draws_the_order_and_copies_fill_up(csv: str):
 def test_a_draft_model_takes_memory_from_the_kv_pool() -> None:
     words = ["workload=mtbench", "profile=A100x1--Qwen3-8B--bf16--vllm", "seeds=1"]
     _, jobs, _ = build([*words, "drafter=none,suffix,eagle3", "budget=fixed_k"])
-    blocks = {job.label.split(" ")[0].split("(")[0]: job.kv_blocks for job in jobs}
+    blocks = {job.manifest["policies"]["drafters"]: job.kv_blocks for job in jobs}
     assert blocks["none"] == blocks["suffix"] > blocks["eagle3"] > 0.8 * blocks["none"]
     said = {job.label.split(" ")[0].split("(")[0]: job.manifest["kv"]["source"] for job in jobs}
     assert "draft model" in said["eagle3"]
