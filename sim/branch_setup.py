@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from policies.api import HostInfo
+from policies.branch_hosting.views import BranchViews
 from policies.branching import Controller
 from policies.gates.never import Never
 from policies.guards import Guards
 from policies.registry import PolicySet
 from policies.views import BranchView, Slowdown
-from sim.branch_views import BranchViews
-from sim.branches import BranchHost
+from sim.branches import SimulatedBranches
 from sim.clock import Clock
 from sim.config import SimConfig
 from sim.log import RunLog
@@ -78,7 +78,7 @@ def for_branches(
     return replace(host, slowdown=slowdown, branch_oracle=oracle)
 
 
-def branch_host(
+def simulated_branches(
     env: Clock,
     workload: Workload,
     policies: PolicySet,
@@ -88,9 +88,9 @@ def branch_host(
     log: RunLog,
     config: SimConfig,
     guards: Guards | None,
-) -> BranchHost:
-    """Return the host of a run that fills or reuses."""
+) -> SimulatedBranches:
+    """Return the world of a run that fills or reuses, with its host."""
     controller = Controller(policies.gate, policies.candidate, policies.reuse, host, config.branching, guards)
     views = BranchViews(workload, scopes=policies.reuse.active())
     colocated = config.drafter_device.place == "colocated"
-    return BranchHost(env, workload, views, controller, cluster, flow, log, colocated=colocated)
+    return SimulatedBranches(env, workload, views, controller, cluster, flow, log, colocated=colocated)

@@ -21,7 +21,7 @@ from traces.errors import InputError
 from traces.schema import StageKind, Workload
 
 if TYPE_CHECKING:
-    from sim.branches import BranchHost
+    from sim.branches import SimulatedBranches
 
 
 class Flow:
@@ -48,7 +48,7 @@ class Flow:
         self._log = log
         self._progress = progress
         self.total = workload.n_workflows
-        self.host: BranchHost | None = None
+        self.host: SimulatedBranches | None = None
         self._kind: list[int] = workload.stage_kind.tolist()
         duration = workload.stage_duration_ns * PS_PER_NS
         if load.think_scale != 1.0:
@@ -211,7 +211,7 @@ class Flow:
             else:
                 self._after(self._duration_ps[stage], partial(self._delay_over, stage))
 
-    def _offer_ready(self, host: BranchHost) -> None:
+    def _offer_ready(self, host: SimulatedBranches) -> None:
         """As `_release_ready`, where a host decides whether a stage is executed."""
         ready, instant = self._ready, self._instant
         self._pumping = True

@@ -15,7 +15,7 @@ from policies.guards import Guards
 from policies.registry import PolicySet, load
 from policies.views import HostInfo
 from sim.accept import Acceptance
-from sim.branch_setup import branch_host, for_branches, shares_device, speculates
+from sim.branch_setup import for_branches, shares_device, simulated_branches, speculates
 from sim.check import check_engine
 from sim.clock import PS_PER_NS, PS_PER_S, Clock
 from sim.cluster import Cluster
@@ -168,7 +168,9 @@ def _run(
         host = replace(host, capacity_tokens=kv_blocks * engine.block_tokens)
     if speculates(policies):
         host = for_branches(workload, policies, host, config, kv_blocks)
-        branches = flow.host = branch_host(env, workload, policies, host, cluster, flow, log, config, guards)
+        branches = flow.host = simulated_branches(
+            env, workload, policies, host, cluster, flow, log, config, guards
+        )
     counts = {"requests": 0, "rejected": 0}
     speculators: list[Speculator] = []
 
@@ -208,7 +210,7 @@ def _run(
         )  # fmt: skip
     _schedule_fault(env, config, cluster)
     if branches is not None:
-        branches.start()
+        branches.host.start()
     flow.start()
     horizon = config.load.horizon_s
     if horizon is None:
@@ -220,9 +222,9 @@ def _run(
         replica.stop()
     flow.stop()
     if branches is not None:
-        branches.stop()
+        branches.host.stop()
         if check:
-            branches.controller.check()
+            branches.host.controller.check()
     log.close()
     steps = sum(e.steps for e in cluster.engines)
     stretches = sum(e.stretches for e in cluster.engines)
@@ -253,9 +255,9 @@ def _run(
         prefetched_blocks=sum(e.prefetch.prefetched_blocks for e in cluster.engines if e.prefetch),
         prefetched_blocks_used=sum(e.prefetch.used_blocks for e in cluster.engines if e.prefetch),
         notes=tuple(notes),
-        filled=0 if branches is None else branches.filled,
-        spliced=0 if branches is None else branches.spliced,
-        unsafe=0 if branches is None else branches.unsafe,
+        filled=0 if branches is None else branches.host.filled,
+        spliced=0 if branches is None else branches.host.spliced,
+        unsafe=0 if branches is None else branches.host.unsafe,
         draft_ns=sum(s.draft_ps for s in speculators) // PS_PER_NS,
         verify_packed_ns=_attention_ns(speculators, 0, profile),
         verify_prefill_ns=_attention_ns(speculators, 1, profile),

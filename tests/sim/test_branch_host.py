@@ -12,7 +12,7 @@ import pytest
 
 from policies.registry import PolicySet
 from sim.branch_worlds import Everything, branch_world
-from sim.branches import BranchHost
+from sim.branches import SimulatedBranches
 from sim.config import EngineConfig
 from sim.log import MemorySink
 from sim.run import RunStats, simulate
@@ -72,11 +72,11 @@ def outcome(world: World) -> tuple[dict[int, dict[int, int]], list[tuple[int, in
     values: dict[int, dict[int, int]] = {}
     effects: list[tuple[int, int]] = []
 
-    class Watching(BranchHost):
+    class Watching(SimulatedBranches):
         """Notes results as workflows close, and writes as they happen."""
 
         def closed(self, workflow: int) -> None:
-            values[workflow] = dict(self._workflows[workflow].values)
+            values[workflow] = dict(self.host.values(workflow))
             super().closed(workflow)
 
         def done(self, stage: int) -> None:
@@ -85,7 +85,7 @@ def outcome(world: World) -> tuple[dict[int, dict[int, int]], list[tuple[int, in
             super().done(stage)
 
     with pytest.MonkeyPatch.context() as patch, MemorySink() as sink:
-        patch.setattr("sim.branch_setup.BranchHost", Watching)
+        patch.setattr("sim.branch_setup.SimulatedBranches", Watching)
         simulate(world.workload, world.profile, world.policies, world.config, sink, kv_blocks=world.kv_blocks)
     return values, effects
 

@@ -1,38 +1,44 @@
-"""Fills as the simulator runs them: real requests in the engines, timers for tools, and a row for each stage."""
+"""Fills as hosts run them: real requests in engines, timers for tools, and a row for each stage."""
 
 from __future__ import annotations
 
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from policies.branch_events import Launch
 from policies.views import StageView
-from sim.clock import PS_PER_NS
-from sim.log import RunLog
-from sim.request import Request
 from traces.tables import REQUEST_STATUS
+
+if TYPE_CHECKING:
+    from policies.branch_hosting.world import Rows, World
 
 _STATUS = {name: i for i, name in enumerate(REQUEST_STATUS)}
 OPEN = "open"  # fate of what the end of the run cut off
 UNUSED = "unused"  # a stage of a fill of which others were promoted
+_NO_ENGINE = (-1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0)
 
 
 @dataclass
 class FillStage:
-    """One stage of a fill. `fate` and `status` are "" until known; the row is written when both are."""
+    """One stage of a fill. `fate` and `status` are "" until known; the row is written when both are.
+
+    started, ended   in ticks
+    work             what executes it, if it is an engine's: whatever the world made
+    """
 
     stage: int
     view: StageView
-    started_ps: int
-    request: Request | None = None
-    ended_ps: int = -1
+    started: int
+    work: Any = None
+    ended: int = -1
     status: str = ""
     fate: str = ""
 
 
 @dataclass
 class Fill:
-    """One fill in the simulator. values: what its stages returned, over what was known at its launch."""
+    """One fill in progress. values: what its stages returned, over what was known at its launch."""
 
     launch: Launch
     workflow: int
@@ -42,7 +48,6 @@ class Fill:
     parent: int = -1
     live: bool = True
     stages: list[FillStage] = field(default_factory=list)
-    unwritten: int = 0
 
     @property
     def id(self) -> int:
@@ -53,14 +58,14 @@ class Fill:
 class FillRows:
     """Writes the table `fills`. Methods mutate."""
 
-    def __init__(self, log: RunLog) -> None:
-        self._log = log
-        self.written = 0
+    def __init__(self, rows: Rows, world: World) -> None:
+        self._rows = rows
+        self._world = world
 
-    def ended(self, fill: Fill, position: int, status: str, ended_ps: int) -> None:
-        """A stage's execution is over."""
+    def ended(self, fill: Fill, position: int, status: str, ended: int) -> None:
+        """A stage's execution is over; `ended` in ticks, -1: never."""
         at = fill.stages[position]
-        at.status, at.ended_ps = status, ended_ps
+        at.status, at.ended = status, ended
         self._try(fill, position)
 
     def settled(self, fill: Fill, fate: str) -> None:
@@ -80,23 +85,17 @@ class FillRows:
         at = fill.stages[position]
         if not at.fate or not at.status:
             return
-        r, launch = at.request, fill.launch
-        engine = (-1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0)
-        if r is not None:
-            engine = (
-                r.replica, _ns(r.admitted_ps), _ns(r.first_token_ps), r.prompt_tokens, r.generated, r.gpu_hit_tokens,
-                r.host_hit_tokens, r.prefilled_tokens, r.recomputed_tokens, r.preemptions, r.share_ps // PS_PER_NS,
-            )  # fmt: skip
+        launch = fill.launch
+        engine = _NO_ENGINE if at.work is None else self._world.engine_columns(at.work)
         replica, admitted, first, *counts = engine
-        self._log.add(
+        self._rows.add(
             "fills",
             (
                 fill.id, fill.workflow, fill.branch, fill.option, launch.candidate.rank, position, at.stage, replica,
-                at.started_ps // PS_PER_NS, admitted, first, _ns(at.ended_ps), *counts, _STATUS[at.status], at.fate,
+                self._ns(at.started), self._ns(admitted), self._ns(first), self._ns(at.ended), *counts,
+                _STATUS[at.status], at.fate,
             ),
         )  # fmt: skip
-        self.written += 1
 
-
-def _ns(ps: int) -> int:
-    return ps // PS_PER_NS if ps >= 0 else -1
+    def _ns(self, ticks: int) -> int:
+        return ticks // self._world.ticks_per_ns if ticks >= 0 else -1

@@ -14,7 +14,7 @@ import numpy as np
 from policies.branch_events import Choice, FillPlan
 from policies.reuse_names import hashed
 from policies.views import BranchView, Candidate, Scope, StageView
-from sim.scopes import Scopes
+from policies.branch_hosting.scopes import Scopes
 from traces.rendering import Rendering
 from traces.schema import StageKind, Workload
 

@@ -1,0 +1,1 @@
+"""What every host of the speculation controller shares: views of the workload, books of fills, and the event loop."""
