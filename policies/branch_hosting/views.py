@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from policies.branch_events import Choice, FillPlan
+from policies.branch_hosting.scopes import Scopes
 from policies.reuse_names import hashed
 from policies.views import BranchView, Candidate, Scope, StageView
-from policies.branch_hosting.scopes import Scopes
 from traces.rendering import Rendering
 from traces.schema import StageKind, Workload
 
