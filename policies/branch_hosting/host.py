@@ -332,7 +332,9 @@ class BranchHost:
         self._tell(ev.FillStageDone(self._now_ns, fill.id, c.position, c.value, 0))
 
     def _cancel(self, c: ev.Cancel) -> None:
-        fill = self._fills[c.fill]
+        fill = self._fills.get(c.fill)
+        if fill is None:
+            return  # all of it has run; it outlived its branch in the pool, and its rows are written
         fill.live = False
         for position, at in enumerate(fill.stages):
             if not self._world.stop_fill(fill, position) and not at.status:

@@ -41,6 +41,12 @@ def test_no_result_is_spliced_that_would_not_have_been_computed(seed: int) -> No
     assert all(canonical[s] for s in requests["stage"])
 
 
+def test_a_pooled_fill_may_be_dropped_after_its_branch_has_settled() -> None:
+    """World 674 finds the result of one stale, and cancels what has no row left to write."""
+    stats, _ = run(branch_world(674))
+    assert stats.unsafe == 0
+
+
 @pytest.mark.parametrize("seed", range(0, 60, 3))
 def test_fast_forward_changes_nothing_under_speculation(seed: int) -> None:
     world = branch_world(seed)
