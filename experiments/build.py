@@ -162,9 +162,8 @@ def _load_note(asked: float | None, chosen: Settings, axes: Mapping[str, Any]) -
         return ""
     at = ", ".join(f"{k}={_shown(v)}" for k, v in axes.items() if k != "load.utilisation")
     where = f" at {at}" if at else ""
-    return (
-        f"load.utilisation={asked:g}{where}: {chosen.load.rate_per_s:g} workflows/s keep the floor that busy"
-    )
+    rate = f"{chosen.load.rate_per_s:g} workflows/s"
+    return f"load.utilisation={asked:g}{where}: {rate}, that share of what the floor serves"
 
 
 def _combinations(composed: Composed) -> list[Combination]:

@@ -1,8 +1,9 @@
-"""Load as a share of what the floor keeps busy: the arrival rate at which replicas without speculation and reuse
-spend `load.utilisation` of the time in steps.
+"""Load as a share of what the floor serves: `load.utilisation` times the workflows a second that replicas without
+speculation and reuse complete when they are never short of work.
 
-"Low" and "at load" then mean the same for every workload, model and number of replicas, and no arm chose them. The
-rate is found by bisection over runs of the floor; it depends on workload, profile and engine, never on the arms.
+"Low" and "at load" then mean the same for every workload, model and number of replicas, no arm chose them, and below 1
+the floor is stationary (protocol P-7). Time in steps would not do: with continuous batching a replica that holds two
+sequences is busy nearly always, and serves a twentieth of what it could.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from experiments.inputs import WorkloadRef, prepared
 from experiments.settings import Settings
 from policies.costs import Profile
 from policies.registry import PolicySet, load
-from sim.config import SimConfig
+from sim.config import LoadConfig, SimConfig
 from sim.log import MemorySink
 from sim.run import simulate
-from traces.schema import Workload
+from traces.errors import InputError
 
-WORKFLOWS_MAX = 200
-_ROUNDS = 8
+IN_PROGRESS = 2  # workflows in progress for each seat of a replica: tools and waits leave no seat empty
+ROUNDS = 3  # workflows run for each of those in progress
 
 
 def with_rate(chosen: Settings, ref: WorkloadRef, profile: Profile, kv_blocks: int) -> Settings:
@@ -30,54 +31,49 @@ def with_rate(chosen: Settings, ref: WorkloadRef, profile: Profile, kv_blocks: i
     target = chosen.load.utilisation
     if target is None:
         return chosen
-    few = replace(chosen.load, utilisation=None, rate_per_s=1.0)
-    few = replace(few, workflows=min(few.workflows or WORKFLOWS_MAX, WORKFLOWS_MAX))
-    config = replace(chosen.sim(0), load=few, fault=type(chosen.fault)())
+    config = replace(chosen.sim(0), load=replace(chosen.load, utilisation=None), fault=type(chosen.fault)())
     rate = rate_per_s(ref, profile, config, kv_blocks, target)
     return replace(chosen, load=replace(chosen.load, utilisation=None, rate_per_s=rate))
 
 
 def rate_per_s(ref: WorkloadRef, profile: Profile, config: SimConfig, kv_blocks: int, target: float) -> float:
-    """Return the rate, three significant digits, at which the floor's utilisation is `target`."""
-    key = repr((replace(profile, provenance={}), config, kv_blocks))
-    _GIVEN.setdefault(key, (profile, config, kv_blocks))
-    return _rate(ref, key, target)
+    """Return the rate, three significant digits, that is `target` times the floor's capacity."""
+    return float(f"{target * capacity_per_s(ref, profile, config, kv_blocks):.3g}")
+
+
+def capacity_per_s(ref: WorkloadRef, profile: Profile, config: SimConfig, kv_blocks: int) -> float:
+    """Return the workflows a second that the floor completes, from a quarter to three quarters of a saturated run.
+
+    One replica is run, in a closed loop of `IN_PROGRESS` workflows a seat; saturated replicas are alike, so that more
+    of them multiply it. Of the load only what shapes workflows counts, never how they arrive.
+    """
+    seats = config.engine.max_num_seqs
+    asked = config.load
+    full = LoadConfig(
+        loop="closed", concurrency=IN_PROGRESS * seats, workflows=ROUNDS * IN_PROGRESS * seats,
+        replay=asked.replay, think_scale=asked.think_scale, request_tokens_max=asked.request_tokens_max,
+    )  # fmt: skip
+    one = replace(config, load=full, replicas=1)
+    key = repr((replace(profile, provenance={}), one, kv_blocks))
+    _GIVEN.setdefault(key, (profile, one, kv_blocks))
+    return config.replicas * _capacity(ref, key)
 
 
 _GIVEN: dict[str, tuple[Profile, SimConfig, int]] = {}
 
 
 @functools.lru_cache(maxsize=256)
-def _rate(ref: WorkloadRef, key: str, target: float) -> float:
+def _capacity(ref: WorkloadRef, key: str) -> float:
     profile, config, kv_blocks = _GIVEN[key]
-    workload = prepared(ref, config.load, 0)
-    low, high = None, None
-    rate = 0.2 * config.replicas
-    for _ in range(_ROUNDS):
-        if utilisation(workload, profile, config, kv_blocks, rate) < target:
-            low = rate
-        else:
-            high = rate
-        if low is None:
-            assert high is not None
-            rate = high / 4
-        elif high is None:
-            rate = low * 4
-        else:
-            rate = float(np.sqrt(low * high))
-    return float(f"{rate:.3g}")
-
-
-def utilisation(
-    workload: Workload, profile: Profile, config: SimConfig, kv_blocks: int, rate: float
-) -> float:
-    """Return the share of time the floor's replicas spend in steps until the last workflow arrives."""
-    config = replace(config, load=replace(config.load, rate_per_s=rate))
-    router = load("routers", "least_loaded")
+    policies = PolicySet(router=load("routers", "least_loaded"))  # type: ignore[arg-type]
     with MemorySink() as sink:
-        simulate(workload, profile, replace(PolicySet(), router=router), config, sink, kv_blocks=kv_blocks)  # type: ignore[arg-type]
-    tables = sink.tables()
-    end = int(np.max(tables["workflows"]["arrival_ns"].to_numpy()))
-    start, took = (tables["steps"][c].to_numpy() for c in ("start_ns", "duration_ns"))
-    busy = np.maximum(np.minimum(start + took, end) - start, 0).sum()
-    return float(busy) / max(end * config.replicas, 1)
+        simulate(prepared(ref, config.load, 0), profile, policies, config, sink, kv_blocks=kv_blocks)
+    finished = np.sort(sink.tables()["workflows"]["finished_ns"].to_numpy())
+    finished = finished[finished >= 0]
+    quarter = len(finished) // 4
+    if quarter == 0:
+        raise InputError(
+            f"load.utilisation: at workload={ref.name} the engine completes {len(finished)} of "
+            f"{config.load.workflows} workflows, so that there is nothing to take a share of"
+        )
+    return 2e9 * quarter / float(finished[3 * quarter] - finished[quarter])

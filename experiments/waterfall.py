@@ -140,7 +140,11 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--seeds", type=int, default=20, help="paired seeds (default 20)")
     parser.add_argument("--workflows", type=int, default=200, help="workflows of a run (default 200)")
     parser.add_argument(
-        "--utilisation", type=float, nargs="+", default=[0.3, 0.8], help="share of the floor (0.3 0.8)"
+        "--utilisation",
+        type=float,
+        nargs="+",
+        default=[0.3, 0.8],
+        help="share of what the floor serves (0.3 0.8)",
     )
     parser.add_argument("--gate", default="priced", help="the gate that fills (default priced)")
     a = parser.parse_args(list(argv))

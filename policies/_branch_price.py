@@ -45,7 +45,6 @@ class Price:
     def __init__(self, host: HostInfo, error: float) -> None:
         self._surface = surface(host)
         self._replicas = host.replicas
-        self._max_num_seqs = host.max_num_seqs
         self._error = error
 
     def cost_ns(self, load: Pressure, option: FillOption, engine_ns: float) -> float:
@@ -62,6 +61,7 @@ class Price:
         fills, held = load.fills / self._replicas, load.kv_tokens / self._replicas
         before = self._surface.at(fills, held)
         after = self._surface.at(fills + 1, held + kv_tokens)
-        seqs = load.seqs if load.seqs > 0 else load.load * self._max_num_seqs * self._replicas
+        # A replica at work for a share of the time holds one request or more for that share, whatever this moment says.
+        seqs = max(load.seqs, load.load * self._replicas)
         slower = max(after - before, 0.0) / before
         return self._error * engine_ns * (seqs / self._replicas) * slower

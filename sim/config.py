@@ -99,8 +99,8 @@ class LoadConfig:
     loop          closed: `concurrency` workflows are always in progress; open: they arrive by the clock
     concurrency   closed loop only
     rate_per_s    open loop: workflows a second (Poisson); None takes the trace's arrival times
-    utilisation   open loop, in the place of rate_per_s: the rate that keeps replicas without speculation and reuse
-                  busy for this share of the time (`experiments/floor_load.py` finds it)
+    utilisation   open loop, in the place of rate_per_s: this share of the workflows a second that replicas without
+                  speculation and reuse complete when never short of work (`experiments/floor_load.py` finds it)
     workflows     number of workflows to run; None: each of the trace once. More than the trace holds are
                   resampled copies with private tokens re-keyed
     replay        share of workflows that are exact repeats of earlier ones of the run (closed loop or drawn arrivals)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from experiments.build import build
 from experiments.cards.dynbranch import blind, main, sweeps
 from experiments.cards.dynbranch.family import FAMILY, NEEDS
 from experiments.cards.dynbranch.studies import STUDIES
-from experiments.floor_load import rate_per_s, utilisation
+from experiments.floor_load import capacity_per_s, rate_per_s
 from experiments.inputs import WorkloadRef, prepared
 from experiments.targets import targets
-from sim.config import LoadConfig, SimConfig
+from policies.registry import PolicySet
+from sim.config import EngineConfig, LoadConfig, SimConfig
+from sim.log import MemorySink
+from sim.run import simulate
 from sim.worlds import flat_profile
 from traces.errors import InputError
 
@@ -33,14 +37,44 @@ def test_the_simulator_serves_what_each_boundary_names(boundary: str, stages: in
     assert blind.served(boundary) == stages
 
 
-def test_a_load_asked_for_as_a_share_keeps_the_floor_that_busy() -> None:
-    ref = WorkloadRef("dynbranch_react")
-    config = SimConfig(load=LoadConfig(loop="open", rate_per_s=1.0, workflows=60))
-    workload = prepared(ref, config.load, 0)
-    rates = [rate_per_s(ref, PROFILE, config, 20_000, share) for share in (0.3, 0.8)]
-    assert rates[0] < rates[1]
-    for rate, share in zip(rates, (0.3, 0.8), strict=True):
-        assert utilisation(workload, PROFILE, config, 20_000, rate) == pytest.approx(share, abs=0.03)
+SEATS = EngineConfig(max_num_seqs=8, max_num_batched_tokens=2048)
+REF = WorkloadRef("dynbranch_react")
+
+
+def _latencies_s(rate: float) -> np.ndarray:
+    """Return latencies of the floor in s by arrival, of 120 workflows on one replica of eight seats."""
+    load = LoadConfig(loop="open", rate_per_s=rate, workflows=120)
+    with MemorySink() as sink:
+        config = SimConfig(SEATS, load=load)
+        simulate(prepared(REF, load, 0), PROFILE, PolicySet(), config, sink, kv_blocks=20_000)
+    flow = sink.tables()["workflows"]
+    arrival, finished = (flow[c].to_numpy() for c in ("arrival_ns", "finished_ns"))
+    return ((finished - arrival) / 1e9)[arrival.argsort()]
+
+
+def test_the_floor_keeps_up_with_any_share_of_what_it_serves_and_with_no_more() -> None:
+    config = SimConfig(SEATS, load=LoadConfig(loop="open", rate_per_s=1.0))
+    served = capacity_per_s(REF, PROFILE, config, 20_000)
+    below, above = (_latencies_s(share * served) for share in (0.6, 3.0))
+    assert below[80:].mean() < 1.5 * below[:40].mean()
+    assert above[80:].mean() > 3 * below[80:].mean()
+
+
+def test_a_share_is_the_same_load_for_any_number_of_replicas_and_any_way_of_arriving() -> None:
+    config = SimConfig(SEATS, load=LoadConfig(loop="open", rate_per_s=1.0))
+    one = rate_per_s(REF, PROFILE, config, 20_000, 0.3)
+    assert rate_per_s(REF, PROFILE, replace(config, replicas=3), 20_000, 0.3) == pytest.approx(
+        3 * one, rel=0.01
+    )
+    assert rate_per_s(REF, PROFILE, config, 20_000, 0.6) == pytest.approx(2 * one, rel=0.01)
+    later = replace(config, load=replace(config.load, rate_per_s=7.0, workflows=50))
+    assert rate_per_s(REF, PROFILE, later, 20_000, 0.3) == one
+
+
+def test_nothing_served_has_no_share() -> None:
+    config = SimConfig(replace(SEATS, max_model_len=1), load=LoadConfig(loop="open", rate_per_s=1.0))
+    with pytest.raises(InputError, match="nothing to take a share of"):
+        rate_per_s(REF, PROFILE, config, 20_000, 0.3)
 
 
 def test_a_share_stands_in_the_place_of_a_rate() -> None:

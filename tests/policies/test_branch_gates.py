@@ -141,6 +141,13 @@ def test_the_price_rises_with_load_and_pressure_and_is_nothing_where_nobody_is_s
     assert flat.cost_ns(busy, option(0), 1e9) == 0
 
 
+def test_an_engine_that_just_fell_idle_is_priced_as_one_request_and_not_as_a_full_one() -> None:
+    price = Price(replace(toy_host(), max_num_seqs=256), 1.0)
+    left = Pressure(0, 0, 1.0, 0)  # the user waits: the engine worked until now, and holds nothing of anybody
+    assert price.cost_ns(left, option(0), 1e9) == price.cost_ns(Pressure(0, 0, 1.0, 1), option(0), 1e9) > 0
+    assert price.cost_ns(left, option(0), 1e9) < price.cost_ns(Pressure(0, 0, 1.0, 4), option(0), 1e9)
+
+
 def test_what_is_not_prefilled_again_is_not_paid_for() -> None:
     price, busy = Price(toy_host(), 1.0), Pressure(0, 0, 0.5, 8)
     cold, warm = option(0, kv=1000), replace(option(0, kv=1000), cached_tokens=900)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from experiments.cards.study import Study
 
-_SMALL = ("seeds=2", "load.workflows=60")
+_SMALL = ("seeds=2", "load.workflows=200")
 _ONE = (*_SMALL, "workload=dynbranch_subagent")
 _4090 = ("profile=RTX4090x1--Qwen3-8B--bf16--vllm", "replicas=4")
 _ALONE = ("gate=never,priced,dsp,spagent", "candidate=deployed", "reuse=none")
@@ -24,5 +24,5 @@ STUDIES: dict[str, Study] = {
     "backbones": Study(("+sweep=backbones",), _SMALL),
     "drafter": Study(("+sweep=drafter",), (*_SMALL, "drafter_device.place=own")),
     "gates": Study(("+sweep=gates",), (*_SMALL, "load.utilisation=0.8")),
-    "load": Study(("+sweep=load",), (*_SMALL, "load.utilisation=0.3,0.8")),
+    "load": Study(("+sweep=load",), (*_SMALL, "load.replay=0,0.5", "load.utilisation=0.3,0.8")),
 }
