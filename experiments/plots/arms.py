@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from experiments.columns import shown
-from experiments.plots.labels import legend
-from experiments.plots.style import MUTED, PAGE_INCHES, Axes, Look, grow, seeds_note
+from experiments.plots.labels import legend, shortened
+from experiments.plots.style import MUTED, PAGE_INCHES, RULE, Axes, Look, grow, seeds_note
 
 TITLE = "Change against the first arm"
 MOSAIC = (("points", "lower"), ("higher", "lower"))
-RATIOS = {"height_ratios": (2.0, 1.1), "width_ratios": (1.0, 1.25)}
-SIZE = (PAGE_INCHES, 3.3)
-CAPTION = "Mean change over paired seeds and its 95 % interval; the arrow points to the better side."
+RATIOS = {"width_ratios": (1.0, 1.2)}
+SIZE = (PAGE_INCHES, 3.2)
+CAPTION = (
+    "Mean change over paired seeds and its 95 % interval, of shares in percentage points; the arrow points to the "
+    "better side. An interval that ends in a small triangle goes on beyond the panel; the table has its bounds."
+)
+# Inches of one mark, of a row at least, of an axis with its caption, and of what is above the panels.
+MARK, ROW, AXIS, HEAD = 0.085, 0.3, 0.5, 0.45
 
 
 @dataclass(frozen=True)
@@ -55,36 +61,60 @@ def data(group: Mapping[str, Any], looks: Mapping[str, Look], window: str = "ful
 
 
 def draw(data: Data, axes: Axes) -> None:
-    """Draw hit rates in points, and times and rates in percent. Mutates axes."""
-    units = {"points": "percentage points", "lower": "%", "higher": "%"}
+    """Draw hit rates in points, and times and rates in percent. Mutates axes, and the figure's height by its rows."""
+    units = {"points": "points", "lower": "%", "higher": "%"}
     for panel, rows in data.rows.items():
         arrow = "← better" if panel == "lower" else "better →"
-        _panel(axes[panel], rows, f"change ({units[panel]}), {seeds_note(data.seeds)}; {arrow}")
+        _panel(axes[panel], rows, f"change in {units[panel]}, {arrow}")
+    figure = axes["points"].figure
     most = max((len(marks) for rows in data.rows.values() for _, marks in rows), default=0)
-    grow(axes["points"].figure, 0.35 * (most - 3))
+    points, higher, lower = (
+        AXIS + max(ROW, MARK * (most + 1)) * max(len(data.rows[panel]), 1)
+        for panel in ("points", "higher", "lower")
+    )
+    axes["points"].get_gridspec().set_height_ratios((points, higher))
+    grow(figure, HEAD + max(points + higher, lower) - SIZE[1])
+    against = f"against {shortened(data.baseline, 60)}, {seeds_note(data.seeds)}"
+    axes["points"].set_title(against, fontweight="normal")
     found = {m.look.index: m.look for rows in data.rows.values() for _, marks in rows for m in marks}
-    axes["points"].set_title(f"against {data.baseline}", fontweight="normal")
-    legend(axes["points"].figure, list(found.values()), markers=True)
+    legend(figure, list(found.values()), markers=True)
+
+
+def reach(marks: Sequence[Mark]) -> tuple[float, float]:
+    """Return the ends of a panel's axis; 0 and all means are within.
+
+    Intervals are cut where they would flatten the rest: a change of few seeds may be known to a factor of a thousand.
+    """
+    ends = [end for m in marks for end in (m.low, m.high) if end is not None]
+    means = [0.0, *(m.mean for m in marks)]
+    most = max(3 * max(map(abs, means)), 1.5 * median(map(abs, ends)) if ends else 0.0)
+    seen = [*means, *(max(-most, min(end, most)) for end in ends)]
+    low, high = min(seen), max(seen)
+    margin = 0.08 * (high - low) or 1.0
+    return low - margin, high + margin
 
 
 def _panel(ax: Any, rows: list[tuple[str, list[Mark]]], xlabel: str) -> None:
     ax.axvline(0, color=MUTED, linewidth=0.8)
     ax.grid(False, axis="y")
-    reach = [0.0]
+    left, right = reach([m for _, marks in rows for m in marks])
+    ax.set_xlim(left, right)
     for row, (_, marks) in enumerate(rows):
+        if row:
+            ax.axhline(row - 0.5, color=RULE, linewidth=0.6)
         for k, mark in enumerate(marks):
-            y = row + 0.62 * ((k + 0.5) / len(marks) - 0.5)
+            y = row + 0.8 * ((k + 0.5) / len(marks) - 0.5)
+            color = mark.look.color
             if mark.low is not None and mark.high is not None:
-                ax.plot([mark.low, mark.high], [y, y], color=mark.look.color, linewidth=1.6)
-                reach += [mark.low, mark.high]
-            hollow = "none" if mark.look.offline else mark.look.color
-            ax.plot([mark.mean], [y], mark.look.marker, color=mark.look.color, markersize=4, mfc=hollow)
-            reach.append(mark.mean)
+                ax.plot([max(mark.low, left), min(mark.high, right)], [y, y], color=color, linewidth=1.6)
+                if mark.low < left:
+                    ax.plot([left], [y], "<", color=color, markersize=3.5, clip_on=False)
+                if mark.high > right:
+                    ax.plot([right], [y], ">", color=color, markersize=3.5, clip_on=False)
+            hollow = "none" if mark.look.offline else color
+            ax.plot([mark.mean], [y], mark.look.marker, color=color, markersize=4, mfc=hollow)
     ax.set_yticks(range(len(rows)), [label for label, _ in rows])
     ax.tick_params(axis="y", length=0)
     ax.set_ylim(max(len(rows), 1) - 0.5, -0.5)
-    low, high = min(0.0, *reach), max(0.0, *reach)
-    margin = 0.08 * (high - low) or 1.0
-    ax.set_xlim(low - margin, high + margin)
     ax.spines["left"].set_visible(False)
     ax.set_xlabel(xlabel)
