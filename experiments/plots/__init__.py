@@ -14,14 +14,15 @@ FIGURES = (
     "speedup",
     "drafting",
     "repeats",
+    "region",
 )
 
 
 def render(experiment_dir: Path, figure: str, out: Path) -> Path:
     """Draw one figure of a finished experiment into `out` (.svg, .pdf or .png); return `out`.
 
-    Of a sweep, figures other than `sweep` and `speedup` show the first point of the axes. Raises InputError for an
-    unknown figure or format, and for an experiment that has nothing to show in it.
+    Of a sweep, figures other than `sweep`, `speedup` and `region` show the first point of the axes. Raises InputError
+    for an unknown figure or format, and for an experiment that has nothing to show in it.
     """
     from experiments.plots import rendering
 

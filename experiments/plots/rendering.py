@@ -16,6 +16,7 @@ from experiments.plots import (
     hit_rate,
     latency_cdf,
     occupancy,
+    region,
     repeats,
     speedup,
     sweep,
@@ -40,7 +41,7 @@ def render(experiment_dir: Path, figure: str, out: Path) -> Path:
     plan = load_plan(experiment_dir / PLAN)
     with context():
         store = Store(experiment_dir.resolve().parent.parent)
-        if figure in ("speedup", "repeats"):
+        if figure in ("speedup", "repeats", "region"):
             made = of_plan(figure, plan, store)
         elif figure == "drafting":
             made = _drafting(plan, store)
@@ -56,6 +57,8 @@ def of_plan(figure: str, plan: Plan, store: Store) -> Figure:
     try:
         if figure == "speedup":
             return _made(speedup, speedup.data(plan, store))
+        if figure == "region":
+            return _made(region, region.data(plan, store))
         from calibration import catalog
         from experiments.inputs import WorkloadRef, open_workload
         from policies.views import HostInfo

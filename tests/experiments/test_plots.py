@@ -21,8 +21,8 @@ from traces.runlog import from_tables
 
 ARMS = {"lru": Effect(0.4), "lifecycle": Effect(0.5, 0.95), "belady_leaf": Effect(0.6, 0.9)}
 SEEDS = (0, 1, 2)
-DRAFTING = ("speedup", "drafting", "repeats")  # test_drafting_plots
-DRAFTING = ("speedup", "drafting", "repeats")  # test_drafting_plots
+OWN = ("speedup", "drafting", "repeats", "region")  # test_drafting_plots, test_region_plot
+OWN = ("speedup", "drafting", "repeats", "region")  # test_drafting_plots, test_region_plot
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +147,7 @@ def test_an_arm_keeps_its_colour_over_figures_and_points(swept: Any) -> None:
     ] * 2
 
 
-@pytest.mark.parametrize("figure", [f for f in FIGURES if f not in ("sweep", *DRAFTING)])
+@pytest.mark.parametrize("figure", [f for f in FIGURES if f not in ("sweep", *OWN)])
 def test_a_figure_is_the_same_bytes_every_time(made: Any, tmp_path: Path, figure: str) -> None:
     plan, store, _ = made
     directory = store.experiment_dir(plan)
