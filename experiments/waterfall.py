@@ -2,15 +2,17 @@
 
 Per workflow, in seconds of the floor's run on the same seeds: what all branches could hide at most, the sum over
 branches of min(window, what the choice runs); less what no candidate named, what was named with other arguments, what
-the gate did not fill, what reuse had served anyway; the rest is filled, and what of it did not come off the latency
-was late or paid back as contention. Floor and arm are paired by seed.
+the gate did not fill, what reuse had served anyway; the rest is filled. Of that, what promoted stages did not save was
+late, and what they saved but did not come off the latency was paid back as contention. Floor and arm are paired by
+seed.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -19,7 +21,11 @@ from calibration import catalog
 from calibration.memory import kv_blocks
 from experiments.floor_load import rate_per_s
 from experiments.inputs import WorkloadRef, prepared
+from experiments.plots import waterfall as waterfall_plot
+from experiments.plots.output import check_suffix, save
+from experiments.plots.style import context, panels
 from experiments.stats import mean_interval
+from policies.branching import BranchingConfig
 from policies.costs import Profile
 from policies.registry import PolicySet, load
 from sim.config import LoadConfig, SimConfig
@@ -30,12 +36,15 @@ from traces.rendering import path_of
 from traces.schema import Workload
 
 PROFILE = "H200x1--Qwen3-32B--bf16--vllm"
+_SLOTS = BranchingConfig(fills_max=48)  # as `experiment=dynbranch`
 WORKLOADS = ("dynbranch_routing", "dynbranch_react", "dynbranch_subagent", "dynbranch_hci")
 
 
 @dataclass(frozen=True)
 class Waterfall:
-    """Seconds a workflow. overlap = uncovered + argument + unfilled + reused + filled; filled = hidden + lost.
+    """Seconds a workflow.
+
+    overlap = uncovered + argument + unfilled + reused + filled, and filled = late + contention + hidden.
 
     latency   of the floor, waits included
     overlap   sum of min(window, execution of the choice) over branches: the most that early fill could hide
@@ -44,7 +53,8 @@ class Waterfall:
     reused    taken by finished work first
     filled    of branches whose right candidate was filled
     hidden    what came off the latency in fact, against reuse alone
-    lost      filled - hidden: fills that were late, and what they cost others
+    late      of filled: what promoted stages did not save, since they were not done in time or not promoted
+    contention   the rest of filled: what fills took from others and from each other; negative where they gave
     """
 
     latency: float
@@ -55,7 +65,8 @@ class Waterfall:
     reused: float
     filled: float
     hidden: float
-    lost: float
+    late: float
+    contention: float
 
 
 def _run(
@@ -108,13 +119,14 @@ def measure(workload: Workload, profile: Profile, config: SimConfig, blocks: int
     }
     path, option_branch = path_of(workload.branches), workload.branches.option_branch.tolist()
     touched = {option_branch[path[s]] for s in served if path[s] >= 0}
-    lost = {"uncovered": 0.0, "argument": 0.0, "unfilled": 0.0, "reused": 0.0, "filled": 0.0}
+    lost = dict.fromkeys(("uncovered", "argument", "unfilled", "reused", "filled", "late"), 0.0)
     for branch, seconds in enumerate(possible.tolist()):
         row = at.get(branch)
         if branch in touched or row is None:
             kind = "reused"
         elif full["branches"]["filled"][row]:
             kind = "filled"
+            lost["late"] += max(seconds - full["branches"]["saved_ns"][row] / 1e9, 0.0)
         elif not full["branches"]["gate_open"][row] or full["branches"]["covered"][row] == 2:
             kind = "unfilled"
         else:
@@ -125,7 +137,7 @@ def measure(workload: Workload, profile: Profile, config: SimConfig, blocks: int
     hidden = _mean_latency(reuse) - _mean_latency(full)
     return Waterfall(
         latency=_mean_latency(floor), overlap=float(possible.sum()) / n, hidden=hidden,
-        lost=each["filled"] - hidden, **each,
+        contention=each["filled"] - each["late"] - hidden, **each,
     )  # fmt: skip
 
 
@@ -134,43 +146,54 @@ class _Parser(argparse.ArgumentParser):
         raise InputError(f"{self.prog}: {message} (see {self.prog} --help)")
 
 
+def waterfalls(name: str, share: float, seeds: int, workflows: int, gate: str) -> list[Waterfall]:
+    """Return the waterfalls of a workload at a share of what its floor serves, one a seed."""
+    profile, ref = catalog.open(PROFILE), WorkloadRef(name)
+    config = SimConfig(load=LoadConfig(loop="open", rate_per_s=1.0, workflows=workflows), branching=_SLOTS)
+    blocks = kv_blocks(profile, config.engine).blocks
+    rate = rate_per_s(ref, profile, config, blocks, share)
+    here = replace(config, load=replace(config.load, rate_per_s=rate))
+    return [
+        measure(prepared(ref, here.load, seed), profile, replace(here, seed=seed), blocks, gate)
+        for seed in range(seeds)
+    ]
+
+
 def main(argv: Sequence[str]) -> int:
     """Print the waterfall of every workload as a table; return the exit status."""
     parser = _Parser(prog="python -m experiments waterfall", description=__doc__, allow_abbrev=False)
     parser.add_argument("--seeds", type=int, default=20, help="paired seeds (default 20)")
-    parser.add_argument("--workflows", type=int, default=200, help="workflows of a run (default 200)")
+    parser.add_argument("--workflows", type=int, default=600, help="workflows of a run (default 600)")
     parser.add_argument(
-        "--utilisation",
-        type=float,
-        nargs="+",
-        default=[0.3, 0.8],
-        help="share of what the floor serves (0.3 0.8)",
-    )
+        "--utilisation", type=float, nargs="+", default=[0.3, 0.8], metavar="SHARE",
+        help="loads, of what the floor serves (0.3 0.8)",
+    )  # fmt: skip
     parser.add_argument("--gate", default="priced", help="the gate that fills (default priced)")
+    parser.add_argument("--out", type=Path, help="draw it, too: .svg, .pdf or .png")
     a = parser.parse_args(list(argv))
     load("gates", a.gate)
     if a.seeds < 1 or a.workflows < 1 or not all(0 < u < 1 for u in a.utilisation):
         raise InputError("waterfall: seeds and workflows are at least 1, a utilisation is between 0 and 1")
-    profile = catalog.open(PROFILE)
+    if a.out is not None:
+        check_suffix(a.out)
     print(
         f"{a.gate} gate, {a.seeds} paired seeds, {a.workflows} workflows, s a workflow: mean [95 % interval]"
     )
+    rows: list[tuple[str, list[Waterfall]]] = []
     for name in WORKLOADS:
-        ref = WorkloadRef(name)
         for share in a.utilisation:
-            config = SimConfig(load=LoadConfig(loop="open", rate_per_s=1.0, workflows=a.workflows))
-            blocks = kv_blocks(profile, config.engine).blocks
-            rate = rate_per_s(ref, profile, config, blocks, share)
-            found = []
-            for seed in range(a.seeds):
-                here = LoadConfig(loop="open", rate_per_s=rate, workflows=a.workflows)
-                drawn = prepared(ref, here, seed)
-                found.append(measure(drawn, profile, SimConfig(load=here, seed=seed), blocks, a.gate))
+            found = waterfalls(name, share, a.seeds, a.workflows, a.gate)
+            rows.append((f"{name.removeprefix('dynbranch_')} at {share:g}", found))
             cells = []
             for f in fields(Waterfall):
                 interval = mean_interval([getattr(w, f.name) for w in found])
                 assert interval is not None
                 bounds = "" if interval.low is None else f" [{interval.low:.2f}, {interval.high:.2f}]"
                 cells.append(f"{f.name} {interval.mean:.2f}{bounds}")
-            print(f"{name.removeprefix('dynbranch_')} at {share:g}: " + "; ".join(cells), flush=True)
+            print(f"{rows[-1][0]}: " + "; ".join(cells), flush=True)
+    if a.out is not None:
+        with context():
+            figure, axes = panels(waterfall_plot.MOSAIC, waterfall_plot.size(len(rows)))
+            waterfall_plot.draw(waterfall_plot.data(rows), axes)
+            print(f"figure: {save(figure, a.out)}")
     return 0

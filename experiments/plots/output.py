@@ -18,9 +18,7 @@ def save(figure: Figure, out: Path) -> Path:
 
     Raises InputError for another suffix or a place that cannot be written.
     """
-    kind = out.suffix.lstrip(".").lower()
-    if kind not in FORMATS:
-        raise InputError(f"{out}: {nearest(kind, FORMATS, what='figure format')}")
+    kind = check_suffix(out)
     buffer = io.BytesIO()
     with mpl.rc_context({"svg.fonttype": "path"}):
         figure.savefig(buffer, format=kind, metadata=_undated(kind), facecolor="white")
@@ -29,6 +27,14 @@ def save(figure: Figure, out: Path) -> Path:
     except OSError as e:
         raise InputError(f"{out}: {e.strerror}") from None
     return out
+
+
+def check_suffix(out: Path) -> str:
+    """Return the format that the file's suffix names; InputError for one that figures do not have."""
+    kind = out.suffix.lstrip(".").lower()
+    if kind not in FORMATS:
+        raise InputError(f"{out}: {nearest(kind, FORMATS, what='figure format')}")
+    return kind
 
 
 def inline_svg(figure: Figure, prefix: str, title: str) -> str:

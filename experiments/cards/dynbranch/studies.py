@@ -6,7 +6,7 @@ from experiments.cards.study import Study
 
 _SMALL = ("seeds=2", "load.workflows=200")
 _ONE = (*_SMALL, "workload=dynbranch_subagent")
-_4090 = ("profile=RTX4090x1--Qwen3-8B--bf16--vllm", "replicas=4", "branching.fills_max=1024")
+_4090 = ("profile=RTX4090x1--Qwen3-8B--bf16--vllm", "replicas=4", "branching.fills_max=192")
 _ALONE = ("gate=never,priced,dsp,spagent", "candidate=deployed", "reuse=none")
 _REUSE = ("gate=never", "candidate=none", "reuse=none,subgraph,per_operator,whole_response")
 
@@ -14,7 +14,7 @@ STUDIES: dict[str, Study] = {
     "main": Study(("experiment=dynbranch",), _SMALL),
     "commodity": Study(("experiment=dynbranch", *_4090, "seeds=5"), _ONE),
     "alone": Study(
-        ("experiment=dynbranch", *_ALONE, "replicas=2,4", "branching.fills_max=1024", "seeds=5"), _ONE
+        ("experiment=dynbranch", *_ALONE, "replicas=2,4", "branching.fills_max=192", "seeds=5"), _ONE
     ),
     "mix": Study(
         (
