@@ -6,19 +6,19 @@ import argparse
 import sys
 from pathlib import Path
 
+from live.agents import command as agents
 from live.vllm.settings import HOST_WRITES, LOAD_BACKS
 from traces.errors import InputError
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; return 0, or 2 with one line on stderr where the input is wrong."""
+    """Run one command; return its exit status, 2 with one line on stderr where the input is wrong."""
     args = _parser().parse_args(argv)
     try:
-        args.run(args)
+        return args.run(args) or 0
     except InputError as e:
         print(f"error: {e}", file=sys.stderr)
         return 2
-    return 0
 
 
 def _make_model(args: argparse.Namespace) -> None:
@@ -137,6 +137,8 @@ def _parser() -> argparse.ArgumentParser:
         "--out", type=Path, required=True, metavar="DIR", help="tables and outputs of the run"
     )
     replay.set_defaults(run=_replay)
+
+    agents.add_parser(commands)
     return parser
 
 

@@ -1,4 +1,4 @@
-"""Options of a policy: its dataclass fields, and how texts of a command line become their values."""
+"""Options of a policy, or of a host: dataclass fields, and how texts of a command line become their values."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import re
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from policies.api import Policy
 from traces.errors import InputError, nearest
 
+T = TypeVar("T")
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 _NONE = ("none", "null")
 
 
-def describe(cls: type[Policy[Any]]) -> dict[str, tuple[Any, Any, str]]:
+def describe(cls: type[Any]) -> dict[str, tuple[Any, Any, str]]:
     """Return {option: (type, default, doc)}; the default is MISSING where there is none."""
     hints = get_type_hints(cls)
     out = {}
@@ -27,7 +27,7 @@ def describe(cls: type[Policy[Any]]) -> dict[str, tuple[Any, Any, str]]:
     return out
 
 
-def build(cls: type[Policy[Any]], given: Mapping[str, object], what: str, prefix: str) -> Policy[Any]:
+def build(cls: type[T], given: Mapping[str, object], what: str, prefix: str) -> T:
     """Return `cls(**given)` with every value made to fit its field.
 
     what: how the policy was selected, for messages. prefix: the options' prefix on the command line.
@@ -126,7 +126,7 @@ def _real(value: object) -> tuple[bool, float]:
     return not math.isnan(number), number
 
 
-def _doc(cls: type[Policy[Any]], option: str) -> str:
+def _doc(cls: type[Any], option: str) -> str:
     """Return the class docstring's line `option   text` on the option, with the deeper lines after it."""
     lines = inspect.cleandoc(cls.__doc__ or "").splitlines()
     for i, line in enumerate(lines):

@@ -42,7 +42,7 @@ from policies.branch_events import (
     Written,
 )
 from policies.guards import Guards
-from policies.reuse_index import Provenance, ReuseIndex
+from policies.reuse_index import Keeper, Provenance, ReuseIndex
 
 __all__ = ["BranchingConfig", "Controller"]
 
@@ -58,11 +58,15 @@ class Controller:
         host: HostInfo,
         config: BranchingConfig | None = None,
         guards: Guards | None = None,
+        *,
+        prefilled: bool = True,
+        keeper: Keeper | None = None,
     ) -> None:
+        """prefilled, keeper: see `ReuseIndex`."""
         self.config = (config or BranchingConfig()).styled(gate)
         self.guards = guards or Guards()
         self.gate, self.candidate = gate, candidate
-        self.index = ReuseIndex(reuse, host, self.guards)
+        self.index = ReuseIndex(reuse, host, self.guards, prefilled=prefilled, keeper=keeper)
         self.book = Book(gate, candidate, self.index, host, self.config)
         self.entries, self.fills, self.ledger = self.book.entries, self.book.fills, self.book.ledger
         self._durations = self.book.durations

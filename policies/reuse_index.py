@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from policies._lazy_heap import LazyHeap
 from policies.api import HostInfo, ReuseName, ReusePolicy, StageView
@@ -62,11 +62,34 @@ class _Recording:
         return all(self.reads.setdefault(key, version) == version for key, version in reads)
 
 
-class ReuseIndex:
-    """Results by name, as a reuse policy names them. Methods mutate unless they say otherwise."""
+class Keeper(Protocol):
+    """Follows what the index holds, to keep it beyond the run."""
 
-    def __init__(self, policy: ReusePolicy[Any], host: HostInfo, guards: Guards | None = None) -> None:
+    def kept(self, name: ReuseName, record: Record) -> None:
+        """A record entered."""
+
+    def dropped(self, name: ReuseName) -> None:
+        """A record left."""
+
+
+class ReuseIndex:
+    """Results by name, as a reuse policy names them. Methods mutate unless they say otherwise.
+
+    prefilled   whether the host holds the results that a policy says were made before the run
+    keeper      told what enters and leaves
+    """
+
+    def __init__(
+        self,
+        policy: ReusePolicy[Any],
+        host: HostInfo,
+        guards: Guards | None = None,
+        *,
+        prefilled: bool = True,
+        keeper: Keeper | None = None,
+    ) -> None:
         self.policy, self.guards = policy, guards or Guards()
+        self._prefilled, self._keeper = prefilled, keeper
         self.active = policy.active()
         self._state: Any = policy.new_state(host)
         self._capacity, self._eviction = policy.limits()
@@ -107,7 +130,7 @@ class ReuseIndex:
             if record is not None:
                 self._touch(name)
                 return Hit(name, rank, record)
-            if self.policy.prefilled(self._state, view, name) and self._never_written(view, name):
+            if self._was_prefilled(view, name):
                 return Hit(name, rank, None)
         return None
 
@@ -170,6 +193,17 @@ class ReuseIndex:
         )
         assert not self._capacity or len(self._records) <= self._capacity
 
+    def restore(self, name: ReuseName, record: Record) -> None:
+        """Take a record of an earlier run. Raises ValueError where it read a resource: who knows what was written."""
+        if record.reads:
+            raise ValueError(f"{name}: read {len(record.reads)} resources in an earlier run")
+        if self.active and len(record.values) == name.stages:
+            self._store(name, record)
+
+    def _was_prefilled(self, view: StageView, name: ReuseName) -> bool:
+        claimed = self._prefilled and self.policy.prefilled(self._state, view, name)
+        return claimed and self._never_written(view, name)
+
     def _never_written(self, view: StageView, name: ReuseName) -> bool:
         """Say whether what was computed before the run is still what an execution would give."""
         scopes = [s for s in view.scopes if s.kind == name.scope and s.stages == name.stages]
@@ -204,6 +238,8 @@ class ReuseIndex:
         if name in self._records:
             self._remove(name)
         self._records[name] = record
+        if self._keeper is not None:
+            self._keeper.kept(name, record)
         for key, _ in record.reads:
             self._readers.setdefault(key, set()).add(name)
         if self._capacity:
@@ -224,6 +260,8 @@ class ReuseIndex:
 
     def _remove(self, name: ReuseName) -> None:
         record = self._records.pop(name)
+        if self._keeper is not None:
+            self._keeper.dropped(name)
         for key, _ in record.reads:
             self._readers[key].discard(name)
         self._uses.pop(name, None)

@@ -8,12 +8,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from policies.api import HostInfo
+from policies.branch_hosting.recorded import RecordedChoices
 from policies.branch_hosting.views import BranchViews
 from policies.branching import Controller
 from policies.gates.never import Never
 from policies.guards import Guards
 from policies.registry import PolicySet
-from policies.views import BranchView, Slowdown
+from policies.views import Slowdown
 from sim.branches import SimulatedBranches
 from sim.clock import Clock
 from sim.config import SimConfig
@@ -45,24 +46,6 @@ class ProbedSlowdown(Slowdown):
     def __getattribute__(self, name: str) -> Any:
         surface = object.__getattribute__(self, "_surface")
         return getattr(surface(), name) if name in ("fills", "context_tokens", "ratio", "at") else surface
-
-
-class RecordedChoices:
-    """The oracle of branches: what the trace says they resolved to."""
-
-    def __init__(self, workload: Workload) -> None:
-        b = workload.branches
-        assert b is not None
-        self._choice: dict[tuple[int, int], tuple[int, int]] = {}
-        chosen = b.option_chosen.tolist()
-        for option, branch in enumerate(b.option_branch.tolist()):
-            if chosen[option]:
-                key = (int(b.branch_stage[branch]), int(b.branch_coordinate[branch]))
-                self._choice.setdefault(key, (int(b.option_outcome[option]), int(b.option_arguments[option])))
-
-    def choice(self, branch: BranchView) -> tuple[int, int]:
-        """Return (outcome, arguments) of the first option taken; (-1, 0) where none was."""
-        return self._choice.get((branch.stage, branch.coordinate), (-1, 0))
 
 
 def for_branches(

@@ -15,8 +15,8 @@ from sim.cluster import Cluster
 from sim.config import LoadConfig
 from sim.log import RunLog
 from sim.request import Request
-from traces.arrivals import poisson
-from traces.draws import uniform_array
+from traces.arrivals import drawn_order, poisson
+from traces.dataflow import children_of
 from traces.errors import InputError
 from traces.schema import StageKind, Workload
 
@@ -64,7 +64,7 @@ class Flow:
         canonical = workload.canonical()
         # A stage of an option that was not taken waits for ever.
         self._waiting_for: list[int] = np.where(canonical, np.diff(workload.parent_ptr), 1 << 30).tolist()
-        self._children_ptr, self._children = _children(workload)
+        self._children_ptr, self._children = children_of(workload)
         stages = np.bincount(workload.stage_workflow[canonical], minlength=self.total)
         self._stages_left: list[int] = stages.tolist()
         self._stages: list[int] = stages.tolist()
@@ -290,29 +290,19 @@ class Flow:
         )  # fmt: skip
 
 
-def _children(workload: Workload) -> tuple[list[int], list[int]]:
-    """Turn the parents' CSR into the children's, children ascending."""
-    child = np.repeat(np.arange(workload.n_stages), np.diff(workload.parent_ptr))
-    by_parent = np.argsort(workload.parent_idx, kind="stable")
-    counts = np.bincount(workload.parent_idx, minlength=workload.n_stages)
-    pointers = np.concatenate([[0], np.cumsum(counts)])
-    return pointers.tolist(), child[by_parent].tolist()
-
-
 def _arrivals(workload: Workload, load: LoadConfig, seed: int) -> tuple[list[int], list[int] | None]:
     """Return (order of workflows, their arrival times in ps; None in a closed loop)."""
     n = workload.n_workflows
-    index = np.arange(n)
     if load.loop == "closed" or load.rate_per_s is not None:
-        order = np.argsort(uniform_array(seed, "workflow order", index), kind="stable")
+        order = drawn_order(n, seed)
         if load.loop == "closed":
-            return order.tolist(), None
+            return order, None
         assert load.rate_per_s is not None
-        return order.tolist(), (poisson(n, load.rate_per_s, seed) * PS_PER_NS).tolist()
+        return order, (poisson(n, load.rate_per_s, seed) * PS_PER_NS).tolist()
     if workload.workflow_arrival_ns is None:
         raise InputError(
             f"load.loop=open: workload {workload.name!r} records no arrival times; "
             "give load.rate_per_s, or load.loop=closed"
         )
-    order = np.argsort(workload.workflow_arrival_ns, kind="stable")
-    return order.tolist(), (workload.workflow_arrival_ns[order] * PS_PER_NS).tolist()
+    by_arrival = np.argsort(workload.workflow_arrival_ns, kind="stable")
+    return by_arrival.tolist(), (workload.workflow_arrival_ns[by_arrival] * PS_PER_NS).tolist()

@@ -58,3 +58,11 @@ def _check(count: int, rate_per_s: float) -> None:
         raise InputError(f"arrivals: count={count}: expected 1 to 100000000")
     if not 1e-6 <= rate_per_s <= 1e9:
         raise InputError(f"arrivals: rate_per_s={rate_per_s}: expected 1e-6 to 1e9")
+
+
+def drawn_order(n: int, seed: int) -> list[int]:
+    """Return the order in which `n` workflows are taken from a workload."""
+    order: list[int] = np.argsort(
+        draws.uniform_array(seed, "workflow order", np.arange(n)), kind="stable"
+    ).tolist()
+    return order

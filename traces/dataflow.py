@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from traces.rendering import path_of
 from traces.schema import Workload
 
@@ -20,3 +22,12 @@ def depths(workload: Workload) -> list[int]:
             if path[stage] in (-1, path[parent]):
                 out[parent] = max(out[parent], out[stage] + 1)
     return out
+
+
+def children_of(workload: Workload) -> tuple[list[int], list[int]]:
+    """Return the children of every stage as (ptr, idx) of a CSR, children ascending."""
+    child = np.repeat(np.arange(workload.n_stages), np.diff(workload.parent_ptr))
+    by_parent = np.argsort(workload.parent_idx, kind="stable")
+    counts = np.bincount(workload.parent_idx, minlength=workload.n_stages)
+    pointers = np.concatenate([[0], np.cumsum(counts)])
+    return pointers.tolist(), child[by_parent].tolist()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from live.profile import without_costs
 from policies.api import Evictor, Policy, Predictor, Prefetcher
 from policies.costs import Profile, load_profile
 from policies.registry import load
@@ -113,14 +114,7 @@ class EvictionSettings:
         """Return the profile named, or one without costs."""
         if self.profile:
             return load_profile(Path(self.profile))
-        return Profile(
-            identity={
-                "gpu": "any", "tp": 1, "model": "any", "precision": "any", "engine": "vllm", "timing": "none",
-            },
-            linear_tokens=(1,), linear_ps=(0,), kv_read_ps_per_token=0, attention_as_per_pair=0, per_seq_ps=0,
-            overhead_ps=0, overhead_per_seq_ps=0, kv_bytes_per_token=kv_bytes_per_token, weight_bytes=1,
-            gpu_bytes=1, max_model_len=max_model_len, pcie_bytes_per_s=1, pcie_copy_overhead_ps=0,
-        )  # fmt: skip
+        return without_costs(max_model_len, kv_bytes_per_token)
 
     def transfer_config(self) -> dict[str, Any]:
         """Return vLLM's `kv_transfer_config` that loads this host with these settings."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from policies import branch_events as ev
 from policies.branch_hosting.fills import OPEN, UNUSED, Fill, FillRows, FillStage
+from policies.branch_hosting.resources import Resources
 from policies.branch_hosting.views import BranchViews
 from policies.branch_hosting.world import Rows, World
 from policies.branching import Controller
@@ -54,7 +55,7 @@ class BranchHost:
         self.controller = controller
         self._rows = rows
         self._fill_rows = FillRows(rows, world)
-        self._versions: dict[int, int] = {}
+        self.resources = Resources()
         self._workflows: dict[int, _Workflow] = {}
         self._entries: dict[int, _Entry] = {}
         self._next_entry = 0
@@ -96,7 +97,9 @@ class BranchHost:
         option = self._views.rendering.path[stage]
         entry = w.entries.get(self._views.option_branch[option], -1) if option >= 0 else -1
         rendered = self._views.rendering.rendered(stage, w.values)
-        view = self._views.stage(stage, rendered, self._reads, w.values, w.prefixes, w.views.__contains__)
+        view = self._views.stage(
+            stage, rendered, self.resources.read, w.values, w.prefixes, w.views.__contains__
+        )
         w.views[stage] = view
         self._tell(ev.Demanded(self._now_ns, view, entry))
 
@@ -199,12 +202,8 @@ class BranchHost:
 
     # -- resources ---------------------------------------------------------------------------------------------
 
-    def _reads(self, keys: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-        return tuple((k, self._versions.get(k, 0)) for k in keys)
-
     def _written(self, key: int) -> ev.Written:
-        self._versions[key] = version = self._versions.get(key, 0) + 1
-        return ev.Written(self._now_ns, key, version)
+        return ev.Written(self._now_ns, key, self.resources.write(key))
 
     def _schedule_writes(self, workflow: int) -> None:
         def written(key: int) -> None:
@@ -309,7 +308,7 @@ class BranchHost:
     def _render(self, fill: Fill, position: int) -> None:
         stage = fill.launch.plan.stages[position]
         rendered = self._views.rendering.rendered(stage, fill.values)
-        view = self._views.stage(stage, rendered, self._reads, fill.values)
+        view = self._views.stage(stage, rendered, self.resources.read, fill.values)
         assert position == len(fill.stages)
         fill.stages.append(FillStage(stage, view, self._world.now()))
         self._tell(ev.FillStarted(self._now_ns, fill.id, position, view))
@@ -353,7 +352,7 @@ class BranchHost:
         if w.closing:
             return
         view = w.views[c.stage]
-        w.views[c.stage] = replace(view, read_set=self._reads(self._views.rendering.reads[c.stage]))
+        w.views[c.stage] = replace(view, read_set=self.resources.read(self._views.rendering.reads[c.stage]))
         w.started[c.stage] = self._world.now()
         self._open(c.stage, c.workflow, w.history, -1)
         self._world.execute(c.stage)
@@ -393,7 +392,7 @@ class BranchHost:
         """Give a stage a result that it did not compute, after a look at what it would have been."""
         rendering = self._views.rendering
         rendered = rendering.rendered(stage, w.values)
-        truth = self._world.truth(stage, rendered, self._reads(rendering.reads[stage]))
+        truth = self._world.truth(stage, rendered, self.resources.read(rendering.reads[stage]))
         self.spliced += 1
         if value is None:
             value = truth
@@ -402,7 +401,7 @@ class BranchHost:
             self._decided("speculation", "unsafe", stage, 1)
         assert value is not None, f"stage {stage}: served by a result that nobody holds"
         if stage not in w.views:
-            w.views[stage] = self._views.stage(stage, rendered, self._reads, w.values, w.prefixes)
+            w.views[stage] = self._views.stage(stage, rendered, self.resources.read, w.values, w.prefixes)
         self._ended(w, stage, value)
         self._world.finish(stage)
 

@@ -1,0 +1,95 @@
+"""Prompts of a workload's stages as text: equal identity, equal text.
+
+A workload has no text, only numbers that stand for it. A prompt is made of what its rendered input is made of: the
+stage's template, its own content, what its parents answered or the choice that led here, and the versions of what it
+reads. So equal rendered inputs give equal prompts, which is what makes a result that was made early the right one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from live.tiny.text import document
+from traces.errors import InputError
+from traces.rendering import Rendering
+from traces.schema import StageKind, Workload
+
+_TEMPLATE, _CONTENT, _CHOICE, _SOURCE, _RESULT = range(5)
+_RESULT_WORDS = 24
+_MIN_WORDS = 4
+_MASK = (1 << 63) - 1
+
+
+class Prompts:
+    """Texts of a workload. Stateless once made.
+
+    text_of   text of a value, None for one that no model wrote: a tool's, whose text is made here
+    scale     tokens of the workload to one word here, above 0
+    """
+
+    def __init__(
+        self, workload: Workload, rendering: Rendering, text_of: Callable[[int], str | None], scale: float
+    ) -> None:
+        if not scale > 0:
+            raise InputError(f"scale={scale}, allowed: above 0")
+        self._rendering = rendering
+        self._text_of = text_of
+        self._content: list[int] = rendering.branches.stage_content.tolist()
+        # Stages of one template and content have one text, so its lengths are those of the first one.
+        self._words: dict[tuple[int, int], tuple[int, int, int]] = {}
+        for s, kind in enumerate(workload.stage_kind.tolist()):
+            if kind == StageKind.LLM:
+                prompt, shared, output = (
+                    max(round(int(column[s]) / scale), _MIN_WORDS)
+                    for column in (
+                        workload.prompt_tokens,
+                        workload.prompt_shared_tokens,
+                        workload.output_tokens,
+                    )
+                )
+                self._words.setdefault(self._identity(s), (prompt, min(shared, prompt // 2), output))
+
+    def prompt(
+        self, stage: int, values: Mapping[int, int], reads: tuple[tuple[int, int], ...], agent: str = ""
+    ) -> str:
+        """Return the prompt of an LLM stage, given what its parents returned and the versions that it reads."""
+        total, template, _ = self._words[self._identity(stage)]
+        fingerprint, content = self._identity(stage)
+        lines = [f"{agent or 'agent'}: {words(_TEMPLATE, fingerprint, count=max(template, _MIN_WORDS))}"]
+        for parent, choice in self._rendering.inputs[stage]:
+            lines.append(
+                self.text(values[parent])
+                if choice is None
+                else f"chosen: {words(_CHOICE, choice, count=_MIN_WORDS)}"
+            )
+        for resource, version in reads:
+            lines.append(f"source: {words(_SOURCE, resource, version, count=_MIN_WORDS)}")
+        left = total - sum(len(line.split()) for line in lines)
+        lines.append(f"task: {words(_CONTENT, content, count=max(left, _MIN_WORDS))}")
+        return "\n".join(lines) + "\n"
+
+    def output_tokens(self, stage: int) -> int:
+        """Return the most tokens that an LLM stage may answer."""
+        return self._words[self._identity(stage)][2]
+
+    def text(self, value: int) -> str:
+        """Return the text that a value stands for."""
+        known = self._text_of(value)
+        return words(_RESULT, value, count=_RESULT_WORDS) if known is None else known
+
+    def _identity(self, stage: int) -> tuple[int, int]:
+        return self._rendering.fingerprint[stage], self._content[stage]
+
+
+def words(*ids: int, count: int) -> str:
+    """Return `count` words of generated text that depend on the numbers alone.
+
+    >>> len(words(1, 2, count=7).split())
+    7
+    """
+    out: list[str] = []
+    part = 0
+    while len(out) < count:
+        out += document(1, *(i & _MASK for i in ids), part).split()
+        part += 1
+    return " ".join(out[:count])
