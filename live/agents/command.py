@@ -29,6 +29,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--scale", type=float, default=16.0, help="tokens of the workload to a word of a prompt"
     )
+    parser.add_argument("--output-scale", type=float, default=0.0, help="of answers; 0: as --scale")
     parser.add_argument(
         "--time-scale", type=float, default=1.0, help="factor on the times of tools and waits"
     )
@@ -66,7 +67,8 @@ def _run(args: argparse.Namespace) -> int:
     branching = {"priority": "low", **pairs(args.branching, "--branching")}
     settings = AgentSettings(
         workload=args.workload, server=args.server, model=args.model, workflows=args.workflows,
-        concurrency=args.concurrency, scale=args.scale, time_scale=args.time_scale, seed=args.seed, **policies,
+        concurrency=args.concurrency, scale=args.scale, output_scale=args.output_scale,
+        time_scale=args.time_scale, seed=args.seed, **policies,
         branching=build(BranchingConfig, branching, "--branching", "branching"), profile=args.profile,
         store=args.store, slots=args.slots, kv_tokens=args.kv_tokens, signals=args.signals,
         patience=Patience(retries=args.retries, deadline_s=args.deadline_s),

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from live.tiny.text import document
-from traces.errors import InputError
 from traces.rendering import Rendering
 from traces.schema import StageKind, Workload
 
@@ -24,14 +23,18 @@ class Prompts:
     """Texts of a workload. Stateless once made.
 
     text_of   text of a value, None for one that no model wrote: a tool's, whose text is made here
-    scale     tokens of the workload to one word here, above 0
+    scale     tokens of a prompt in the workload to one word here
+    output_scale   tokens of an answer in the workload to one that is asked for
     """
 
     def __init__(
-        self, workload: Workload, rendering: Rendering, text_of: Callable[[int], str | None], scale: float
+        self,
+        workload: Workload,
+        rendering: Rendering,
+        text_of: Callable[[int], str | None],
+        scale: float,
+        output_scale: float,
     ) -> None:
-        if not scale > 0:
-            raise InputError(f"scale={scale}, allowed: above 0")
         self._rendering = rendering
         self._text_of = text_of
         self._content: list[int] = rendering.branches.stage_content.tolist()
@@ -39,14 +42,9 @@ class Prompts:
         self._words: dict[tuple[int, int], tuple[int, int, int]] = {}
         for s, kind in enumerate(workload.stage_kind.tolist()):
             if kind == StageKind.LLM:
-                prompt, shared, output = (
-                    max(round(int(column[s]) / scale), _MIN_WORDS)
-                    for column in (
-                        workload.prompt_tokens,
-                        workload.prompt_shared_tokens,
-                        workload.output_tokens,
-                    )
-                )
+                prompt = max(round(int(workload.prompt_tokens[s]) / scale), _MIN_WORDS)
+                shared = max(round(int(workload.prompt_shared_tokens[s]) / scale), _MIN_WORDS)
+                output = max(round(int(workload.output_tokens[s]) / output_scale), 1)
                 self._words.setdefault(self._identity(s), (prompt, min(shared, prompt // 2), output))
 
     def prompt(

@@ -125,7 +125,7 @@ async def _run(
     aside = out.with_name(f".{out.name}.journal.jsonl")
     aside.parent.mkdir(parents=True, exist_ok=True)
     async with Server(settings.server, settings.model, settings.patience, settings.seed) as server:
-        about = f"model {server.model}, greedy, scale {settings.scale:g}"
+        about = f"model {server.model}, {settings.asks}"
         with ResultStore(settings.store, about) as store, aside.open("w", encoding="utf-8") as journal:
             controller = controller_of(settings, workload, store)
             for name, record in store.records():
@@ -133,7 +133,9 @@ async def _run(
             controller.journal = journal
             clock, load = Clock(), ServerLoad(settings.slots)
             views = BranchViews(workload, scopes=controller.index.active)
-            prompts = Prompts(workload, views.rendering, store.text, settings.scale)
+            prompts = Prompts(
+                workload, views.rendering, store.text, settings.scale, settings.output_scale or settings.scale
+            )
             caller = Caller(workload, server, prompts, store, clock, load, signals=settings.signals)
 
             def advanced(done: int, total: int) -> None:

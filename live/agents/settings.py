@@ -31,7 +31,8 @@ class AgentSettings:
     model         its name there; "": the only one that is served
     workflows     how many to run, drawn from the workload; 0: all of it
     concurrency   workflows at once
-    scale         tokens of the workload to one word of a prompt or one token of an answer
+    scale         tokens of a prompt in the workload to one word here
+    output_scale  tokens of an answer in the workload to one that is asked for; 0: as `scale`
     time_scale    factor on the durations of tools, waits and drafting
     gate, candidate, reuse   policies by name; *_options: theirs
     branching     of the controller (`BranchingConfig`); fills have low priority unless it says otherwise
@@ -51,6 +52,7 @@ class AgentSettings:
     workflows: int = 0
     concurrency: int = 4
     scale: float = 16.0
+    output_scale: float = 0.0
     time_scale: float = 1.0
     seed: int = 0
     gate: str = "never"
@@ -76,8 +78,14 @@ class AgentSettings:
         for name in ("scale", "poll_s"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name}={getattr(self, name)}, allowed: above 0")
-        if not self.time_scale >= 0:
-            raise InputError(f"time_scale={self.time_scale}, allowed: at least 0")
+        for name in ("time_scale", "output_scale"):
+            if not getattr(self, name) >= 0:
+                raise InputError(f"{name}={getattr(self, name)}, allowed: at least 0")
+
+    @property
+    def asks(self) -> str:
+        """What answers depend on beside the prompt's identity, and on the model."""
+        return f"greedy, scale {self.scale:g}, output scale {self.output_scale or self.scale:g}"
 
     def load_gate(self) -> Gate[Any]:
         """Return the gate. Raises InputError for a name, an option or a need that cannot be met here."""

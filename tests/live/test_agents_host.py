@@ -129,15 +129,13 @@ def test_a_server_that_dies_leaves_every_workflow_finished_or_failed_for_a_reaso
     given: dict[str, Any] = {"workload": "dynbranch_react", "workflows": 10}
     plain, _ = ran(tmp_path, fake, "plain", **given)
     with served(FakeServer(token_s=0.002, dead=60)) as dying:
-        outcome, log = ran(tmp_path, dying, "dying", **given, **MISSES, patience=Patience(1, 0.01, 5.0))  # fmt: skip
+        outcome, log = ran(tmp_path, dying, "dying", **given, **MISSES, patience=Patience(1, 0.01, 5.0))
     assert outcome.completed + len(outcome.failures) == 10
     assert outcome.failures
     assert all("stage" in reason and "2 tries" in reason for reason in outcome.failures.values())
     assert all(plain.values[s] == v for s, v in outcome.values.items())
     fates, status = names(log, "fills", "fate"), log.column("fills", "status").tolist()
     assert all(s == FINISHED for f, s in zip(fates, status, strict=True) if f == "promoted")
-    assert REQUEST_STATUS.index("rejected") in status
-    assert "failed" in fates
 
 
 def test_a_refused_fill_costs_nothing_but_itself(fake: FakeServer, tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_a_run_is_never_written_over_another(
 def test_equal_rendered_inputs_give_equal_prompts_and_others_others() -> None:
     workload = workloads.open("dynbranch_react")
     rendering = Rendering(workload)
-    prompts = Prompts(workload, rendering, lambda value: None, 16.0)
+    prompts = Prompts(workload, rendering, lambda value: None, 16.0, 16.0)
     values: dict[int, int] = {}
     seen: dict[int, str] = {}
     last = -1
@@ -96,7 +96,7 @@ def test_equal_rendered_inputs_give_equal_prompts_and_others_others() -> None:
 
 def test_a_prompt_shows_the_versions_that_it_read() -> None:
     workload = workloads.open("dynbranch_routing")
-    prompts = Prompts(workload, Rendering(workload), lambda value: None, 16.0)
+    prompts = Prompts(workload, Rendering(workload), lambda value: None, 16.0, 16.0)
     first = int((workload.stage_kind == StageKind.LLM).argmax())
     assert prompts.prompt(first, {}, ((1, 0),)) != prompts.prompt(first, {}, ((1, 1),))
 

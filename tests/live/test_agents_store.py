@@ -64,7 +64,7 @@ def test_a_second_run_is_served_by_the_first_and_returns_the_same(fake: FakeServ
 def test_results_of_another_model_or_scale_are_refused(fake: FakeServer, tmp_path: Path) -> None:
     store = tmp_path / "store.sqlite"
     run(given(fake, store), tmp_path / "first")
-    with pytest.raises(InputError, match="holds results of model fake, greedy, scale 16"):
+    with pytest.raises(InputError, match="holds results of model fake, greedy, scale 16, output scale 16"):
         run(given(fake, store, scale=8.0), tmp_path / "second")
     assert not (tmp_path / "second").exists()
 
@@ -129,5 +129,5 @@ def test_ctrl_c_writes_what_had_finished(tmp_path: Path) -> None:
     assert 0 < log.rows("requests") < 200
     assert log.column("workflows", "finished_ns").max() > 0
     assert (log.column("workflows", "finished_ns") == -1).any()
-    with ResultStore(tmp_path / "store", "model fake, greedy, scale 32") as store:
+    with ResultStore(tmp_path / "store", "model fake, greedy, scale 32, output scale 32") as store:
         assert len(store.records()) == 0  # no reuse policy, no records; the texts are there
