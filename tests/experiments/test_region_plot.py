@@ -11,6 +11,7 @@ from fake_runs import Effect, make
 
 from experiments.plots import region, render
 from traces.errors import InputError
+from traces.runlog import read_run
 
 GATES = {
     "a": ("priced", Effect(slower=0.8)),
@@ -50,6 +51,15 @@ def test_a_cell_is_the_paired_change_of_latency(swept: Any) -> None:
         fixed, idle, never = (against[r].mean for r in region.RIVALS)  # type: ignore[union-attr]
         assert fixed == pytest.approx(100 * (0.8 / 0.9 - 1), abs=0.7)  # gaps between requests are not slowed
         assert -2 < idle < 0 < never
+
+
+def test_what_a_gate_pays_while_it_learns_is_left_out_by_arrival(swept: Any) -> None:
+    plan, store = swept
+    log = read_run(store.run_dir(plan.runs[plan.arms[0].label, 0]))
+    arrival, finished = log.columns("workflows", "arrival_ns", "finished_ns")
+    took = (finished - arrival)[arrival.argsort()] / 1e9
+    assert region.latency_s(log, 0.0) == pytest.approx(took.mean())
+    assert region.latency_s(log, 0.75) == pytest.approx(took[3 * len(took) // 4 :].mean())
 
 
 def test_a_gate_pays_where_it_beats_every_rival_by_more_than_two_percent(swept: Any) -> None:
