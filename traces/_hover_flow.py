@@ -10,16 +10,12 @@ Verifier and refiner continue their own conversation when they are called again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 
-import numpy as np
-from numpy.typing import NDArray
-
 from traces import draws
-from traces._token_ids import block_units
+from traces._text import Chain, Part, Text, identity
 from traces.builder import WorkloadBuilder
-from traces.schema import StageKind
 
 # Quantiles 0, 5, .. 100 % of tokens (cl100k) in the supporting paragraphs, with title, of 179 HotpotQA
 # questions. HoVer's titles are articles of the same Wikipedia extract.
@@ -54,27 +50,6 @@ class Recipe:
     max_loops: int = 3
 
 
-@dataclass
-class Text:
-    """A prompt as parts with an identity each: equal parts in equal places are equal tokens."""
-
-    parts: list[tuple[int, int]] = field(default_factory=list)  # (identity, tokens)
-
-    def with_(self, *parts: tuple[int, int]) -> Text:
-        """Return this text followed by `parts`. Does not mutate."""
-        return Text([*self.parts, *parts])
-
-    @property
-    def tokens(self) -> int:
-        """Number of tokens."""
-        return sum(n for _, n in self.parts)
-
-    def units(self, block_tokens: int) -> NDArray[np.uint64]:
-        """Return the ids of the full blocks, uint64[tokens // block_tokens]."""
-        ids = [np.arange(n, dtype=np.uint64) + np.uint64(identity) for identity, n in self.parts]
-        return block_units(np.concatenate(ids), block_tokens)
-
-
 def loops_of(claim: Claim, recipe: Recipe) -> int:
     """Return how often the verifier sends the claim back, 0 to `recipe.max_loops`."""
     chance = recipe.refine_per_mille[min(max(len(claim.titles), 2), 4) - 2]
@@ -88,9 +63,9 @@ def add_workflow(builder: WorkloadBuilder, claim: Claim, recipe: Recipe) -> int:
     """Add the workflow of a claim; return its number of refinement loops. Mutates `builder`."""
     builder.workflow(claim.name)
     flow = _Flow(builder, claim.key, recipe)
-    about = (draws.bits(0, "hover/claim", claim.key) >> 1, claim.tokens)
+    about = (identity("hover", "claim", claim.key), claim.tokens)
     plan = flow.llm("planner", flow.system("planner").with_(about), PLAN_TOKENS)
-    notes: list[tuple[int, int]] = []
+    notes: list[Part] = []
     for title in claim.titles:
         notes.append(flow.read(title, about, [plan, *notes]))
     checked = flow.system("verifier").with_(about, *notes)
@@ -113,40 +88,27 @@ class _Flow:
     """One workflow under construction: a chain of stages, each after the one before."""
 
     def __init__(self, builder: WorkloadBuilder, key: int, recipe: Recipe) -> None:
-        self._builder = builder
+        self._chain = Chain(builder)
         self._key = key
         self._recipe = recipe
-        self._last: list[int] = []
         self._calls = 0
 
     def system(self, agent: str) -> Text:
-        identity = draws.bits(0, f"hover/system/{agent}") >> 1
-        return Text([(identity, self._recipe.system_tokens)])
+        return Text([(identity("hover", f"system/{agent}"), self._recipe.system_tokens)])
 
-    def llm(self, agent: str, prompt: Text, lengths: Sequence[int]) -> tuple[int, int]:
+    def llm(self, agent: str, prompt: Text, lengths: Sequence[int]) -> Part:
         """Add an LLM call; return its output as a part for later prompts."""
         output_tokens = from_quantiles(lengths, self._draw("output"))
-        output = (draws.bits(0, "hover/output", self._key, self._calls) >> 1, output_tokens)
-        block = self._builder.hash_block_tokens
-        self._last = [
-            self._builder.llm(
-                prompt.tokens,
-                output_tokens,
-                parents=self._last,
-                agent=agent,
-                prompt_units=prompt.units(block),
-                sequence_units=prompt.with_(output).units(block),
-            )
-        ]
+        output = (identity("hover", "output", self._key, self._calls), output_tokens)
+        self._chain.call(agent, prompt, output)
         self._calls += 1
         return output
 
-    def read(self, title: int, about: tuple[int, int], history: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    def read(self, title: int, about: Part, history: Sequence[Part]) -> Part:
         """Add retrieval of a title and its reading; return the reader's note."""
-        wait_ns = retriever_ns(self._draw("retriever"))
-        self._last = [self._builder.delay(StageKind.TOOL, wait_ns, parents=self._last, agent="retriever")]
+        self._chain.tool("retriever", retriever_ns(self._draw("retriever")))
         passage_tokens = from_quantiles(PASSAGE_TOKENS, draws.bits(0, "hover/passage", title))
-        passage = (draws.bits(0, "hover/title", title) >> 1, passage_tokens)
+        passage = (identity("hover", "title", title), passage_tokens)
         return self.llm("reader", self.system("reader").with_(passage, about, *history), STEP_TOKENS)
 
     def _draw(self, purpose: str) -> int:

@@ -18,7 +18,8 @@ from traces._hover_flow import (
     loops_of,
     retriever_ns,
 )
-from traces._team import Chat, Team, identity
+from traces._team import Chat, Team
+from traces._text import identity
 from traces.builder import WorkloadBuilder
 
 

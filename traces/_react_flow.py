@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from traces._hover_flow import Text
 from traces._musique_records import Name, Question
+from traces._text import Text
 from traces.branch_flow import Choice, Decision, Flow, Part
 from traces.identity import identity, joined
 

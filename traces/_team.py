@@ -15,13 +15,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from traces import draws
-from traces._hover_flow import Text
+from traces._text import Chain, Part, Text, identity
 from traces.builder import WorkloadBuilder
 from traces.errors import InputError, nearest
-from traces.schema import StageKind
 
 CONTEXTS = ("own", "shared")
-Part = tuple[int, int]  # (identity, tokens)
 
 
 @dataclass(frozen=True)
@@ -63,33 +61,22 @@ class Chat:
     def __init__(
         self, builder: WorkloadBuilder, team: Team, key: int, task_tokens: int, documents: Sequence[Part] = ()
     ) -> None:
-        self._builder = builder
+        self._chain = Chain(builder)
         self._team = team
         self._key = key
         self._opening = (*documents, (identity(team.name, "task", key), task_tokens))
         self._transcript: list[Part] = []
-        self._last: list[int] = []
         self._turns = 0
 
     def call(self, agent: str, output_tokens: int, system: Mapping[str, Part] | None = None) -> None:
         """Add an LLM call of `agent`; its output joins the transcript. `system`: known system prompts by agent."""
-        prompt, output = self._prompt(agent, system), self._part(output_tokens)
-        block = self._builder.hash_block_tokens
-        self._last = [
-            self._builder.llm(
-                prompt.tokens,
-                output_tokens,
-                parents=self._last,
-                agent=agent,
-                prompt_units=prompt.units(block),
-                sequence_units=prompt.with_(output).units(block),
-            )
-        ]
+        output = self._part(output_tokens)
+        self._chain.call(agent, self._prompt(agent, system), output)
         self._transcript.append(output)
 
     def tool(self, agent: str, duration_ns: int, result_tokens: int = 0, result: Part | None = None) -> None:
         """Add a tool call; its result joins the transcript, `result` where its content has an identity of its own."""
-        self._last = [self._builder.delay(StageKind.TOOL, duration_ns, parents=self._last, agent=agent)]
+        self._chain.tool(agent, duration_ns)
         if result is not None:
             self._transcript.append(result)
         elif result_tokens:
@@ -108,11 +95,6 @@ class Chat:
     def _part(self, tokens: int) -> Part:
         self._turns += 1
         return identity(self._team.name, "said", self._key, self._turns), tokens
-
-
-def identity(name: str, purpose: str, *ids: int) -> int:
-    """Return the identity of a piece of text: 63 bits that depend on the arguments alone."""
-    return draws.bits(0, f"{name}/{purpose}", *ids) >> 1
 
 
 def in_part(part: str, purpose: str, name_key: int, test_per_mille: int) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from traces._hover_flow import Text
+from traces._text import Text, add_call
 from traces.branch_builder import BranchBuilder
 from traces.builder import WorkloadBuilder
 from traces.clocks import Clock
@@ -114,16 +114,8 @@ class Flow:
         static = self._static_of(agent, content, parents, after, speculable)
         length = tokens if isinstance(tokens, int) else max(1, self.clock.draw(tokens, self.seed, static))
         part = (static, length)
-        block = self._builder.hash_block_tokens
         given = self._parents(parents, after)
-        stage = self._builder.llm(
-            prompt.tokens,
-            length,
-            parents=given,
-            agent=agent,
-            prompt_units=prompt.units(block),
-            sequence_units=prompt.with_(part).units(block),
-        )
+        stage = add_call(self._builder, agent, prompt, part, given)
         self._output[stage], self._given[stage] = part, given
         return self._note(stage, agent, content, static, after or on, speculable, False, reads, ())
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from traces._acr_calls import Call, read_calls
-from traces._hover_flow import Text
 from traces._records import get, head_of, load_json, wanted
-from traces._team import identity, in_part
+from traces._team import in_part
+from traces._text import Chain, Text, identity
 from traces.builder import WorkloadBuilder
 from traces.errors import InputError
-from traces.schema import StageKind, Workload
+from traces.schema import Workload
 
 SOURCE = "nus-apr/auto-code-rover, results/acr-run-* (GPT-4 on SWE-bench Lite)"
 LICENCE = "repository AGPL-3.0 / non-commercial"
@@ -120,9 +120,8 @@ def _system_tokens(folder: Path, calls: list[Call]) -> dict[str, int]:
 
 def _add(builder: WorkloadBuilder, calls: list[Call], key: int, system_tokens: dict[str, int]) -> int:
     """Add a task's stages; return how many calls are shorter than the conversation they should continue."""
-    block = builder.hash_block_tokens
+    chain = Chain(builder)
     so_far: dict[str, Text] = {}
-    last: list[int] = []
     breaks = 0
     for turn, call in enumerate(calls):
         system = Text([(identity("autocoderover", f"system/{call.agent}"), system_tokens[call.agent])])
@@ -132,21 +131,12 @@ def _add(builder: WorkloadBuilder, calls: list[Call], key: int, system_tokens: d
             before = system if system.tokens <= call.input_tokens else Text()
         rest = call.input_tokens - before.tokens
         prompt = before.with_((identity("autocoderover", "read", key, turn), rest)) if rest else before
-        said = prompt.with_((identity("autocoderover", "said", key, turn), call.output_tokens))
-        last = [
-            builder.llm(
-                call.input_tokens,
-                call.output_tokens,
-                parents=last,
-                agent=call.agent,
-                prompt_units=prompt.units(block),
-                sequence_units=said.units(block),
-            )
-        ]
+        said = (identity("autocoderover", "said", key, turn), call.output_tokens)
+        chain.call(call.agent, prompt, said)
         if call.agent != "proxy":
-            so_far[call.agent] = said
+            so_far[call.agent] = prompt.with_(said)
         if call.tool_s:
-            last = [builder.delay(StageKind.TOOL, call.tool_s * 1_000_000_000, parents=last, agent="tools")]
+            chain.tool("tools", call.tool_s * 1_000_000_000)
     return breaks
 
 

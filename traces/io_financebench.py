@@ -17,7 +17,8 @@ from typing import Any
 from traces import draws
 from traces._hover_flow import STEP_TOKENS, from_quantiles, retriever_ns
 from traces._records import get, get_at_least, head_of, source_files, wanted
-from traces._team import Chat, Part, Team, identity, in_part
+from traces._team import Chat, Team, in_part
+from traces._text import Part, identity
 from traces.builder import WorkloadBuilder
 from traces.errors import InputError
 from traces.reading import lines, parse_json

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from traces import draws
 from traces._records import get, get_at_least, head_of, load_json, source_files, wanted
-from traces._team import Chat, Part, Team, identity, in_part
+from traces._team import Chat, Team, in_part
+from traces._text import Part, identity
 from traces.builder import WorkloadBuilder
 from traces.errors import InputError, at
 from traces.schema import Workload
