@@ -63,8 +63,8 @@ def parser() -> argparse.ArgumentParser:
     bench = made["bench"]
     bench.add_argument(
         "what",
-        choices=["sim", "policies", "kernels"],
-        help="the simulator, what decisions cost, or kernels on a CPU",
+        choices=["sim", "policies", "speculation", "kernels"],
+        help="the simulator, what decisions cost, runs that draft, or kernels on a CPU",
     )
     bench.add_argument("overrides", nargs="*", metavar="OPTION=VALUE", help="as for run; one arm, one seed")
     bench.add_argument("--workload", help="sim: a file or an embedded workload")
@@ -135,6 +135,12 @@ def _dispatch(a: argparse.Namespace) -> int:
             if a.workload is not None:
                 raise InputError("bench policies: its cache is made up; leave out --workload")
             return bench_policies.bench(a.overrides, as_json=a.json)
+        if a.what == "speculation":
+            from experiments import bench_speculation
+
+            if a.workload is not None:
+                raise InputError("bench speculation: its workload is made up; leave out --workload")
+            return bench_speculation.bench(a.overrides, as_json=a.json)
         if a.workload is None:
             raise InputError("bench sim: name what to simulate with --workload")
         from experiments.bench import bench

@@ -34,9 +34,9 @@ def measure(workload: str, words: Sequence[str]) -> dict[str, Any]:
     """Return what `bench` prints.
 
     Recorded arrivals are replayed open loop where the workload has them, unless load.loop or load.concurrency
-    is given. simulation_s is the wall time of the simulation, log written and closed; reading the workload is
-    load_s. requests_per_s and steps_per_s are per second of simulation_s; peak_rss_mb is the most memory the
-    whole process held.
+    is given. simulation_s is the wall time of the simulation, log written and closed, and cpu_s its CPU time; reading
+    the workload is load_s. requests_per_s and steps_per_s are per second of simulation_s; peak_rss_mb is the most
+    memory the whole process held.
     """
     from sim.log import ParquetSink
     from sim.run import simulate
@@ -57,15 +57,16 @@ def measure(workload: str, words: Sequence[str]) -> dict[str, Any]:
     ready = prepared(job.workload, job.config.load, job.config.seed)
     policies = policy_set(job.choices, job.policy_path)
     with tempfile.TemporaryDirectory(prefix="foreserve-bench-") as directory:
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), time.process_time()
         with ParquetSink(Path(directory)) as sink:
             stats = simulate(ready, job.profile, policies, job.config, sink, kv_blocks=job.kv_blocks)
-        simulation_s = time.perf_counter() - began
+        simulation_s, cpu_s = time.perf_counter() - began, time.process_time() - cpu
         log_mb = sum(p.stat().st_size for p in Path(directory).iterdir()) / 1e6
     return {
         "requests": stats.requests,
         "steps": stats.steps,
         "simulation_s": round(simulation_s, 4),
+        "cpu_s": round(cpu_s, 4),
         "requests_per_s": round(stats.requests / simulation_s, 1),
         "steps_per_s": round(stats.steps / simulation_s, 1),
         "peak_rss_mb": round(_peak_rss_bytes() / 1e6, 1),
@@ -74,6 +75,7 @@ def measure(workload: str, words: Sequence[str]) -> dict[str, Any]:
         "rejected": stats.rejected,
         "incomplete": stats.incomplete,
         "events": stats.events,
+        "drafting_steps": stats.drafting_steps,
         "simulated_s": round(stats.simulated_ns / 1e9, 3),
         "load_s": round(load_s, 4),
         "log_mb": round(log_mb, 3),

@@ -44,6 +44,9 @@ def test_costs_are_printed_for_the_load_and_ten_times_it(
         (["policies", "history_tokens=9"], "history_tokens=9: expected at least"),
         (["policies", "workflows=0"], "workflows=0: expected at least 1"),
         (["policies", "--workload", "hover"], "leave out --workload"),
+        (["speculation", "requests=10"], "requests=10: expected a multiple of 4"),
+        (["speculation", "tokens=10"], "unknown option of bench speculation 'tokens'"),
+        (["speculation", "--workload", "hover"], "leave out --workload"),
         (["sim"], "name what to simulate with --workload"),
     ],
 )
@@ -93,3 +96,21 @@ def test_the_automaton_of_dictionaries_proposes_what_the_flat_one_does():
             assert (a.matches, a.agreeing, a.consensus_tokens) == (b.matches, b.agreeing, b.consensus_tokens)
             drafted += len(a.tokens)
     assert drafted > 100
+
+
+def test_runs_that_draft_are_timed_on_the_same_requests(capsys: pytest.CaptureFixture[str]):
+    words = ["bench", "speculation", "requests=24", "output_tokens=60", "concurrency=6"]
+    assert main([*words, "--json"]) == 0
+    body = json.loads(capsys.readouterr().out)
+    plain, *drafting = body["methods"].values()
+    assert len(drafting) == 4
+    assert plain["drafting_steps"] == 0
+    for m in drafting:
+        assert 0 < m["drafting_steps"] <= m["steps"] <= plain["steps"]
+        assert m["requests_per_cpu_s"] == pytest.approx(24 / m["cpu_s"], rel=0.01)
+        assert m["tokens_per_cpu_s"] == pytest.approx(60 * m["requests_per_cpu_s"], rel=0.01)
+    assert min(m["steps"] for m in drafting) < plain["steps"]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert "24 requests of 60 output tokens, 6 at a time" in said
+    assert "structured, redundancy" in said

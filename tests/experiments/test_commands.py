@@ -99,6 +99,7 @@ def test_bench_counts_what_it_times(tmp_path: Path, capsys):
     assert got["steps"] > 60
     assert 0 <= got["fast_forward_ratio"] <= 1
     assert 0 < got["simulation_s"] < elapsed_s
+    assert 0 < got["cpu_s"] < elapsed_s
     assert got["requests_per_s"] == pytest.approx(60 / got["simulation_s"], rel=0.01)
     assert got["steps_per_s"] == pytest.approx(got["steps"] / got["simulation_s"], rel=0.01)
     assert got["peak_rss_mb"] > 10
