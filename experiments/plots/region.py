@@ -19,8 +19,8 @@ from traces.runlog import RunLog
 
 TITLE = "Where priced gates pay"
 RIVALS = ("fixed", "idle", "never")
-MOSAIC = (RIVALS,)
-SIZE = (PAGE_INCHES, 2.6)
+MOSAIC = (("fixed", "fixed"), ("idle", "never"))
+SIZE = (PAGE_INCHES, 4.6)
 CAPTION = (
     "Change of mean latency of the later half of the workflows, paired by seed, mean and 95 % interval; blue: priced "
     "gates are faster. Outlined: faster than the best fixed threshold and than filling only when idle by more than 2 %,"
@@ -38,7 +38,7 @@ class Data:
 
     loads, candidates   what columns and rows stand for
     change   rival -> interval in percent of the priced gate's change against it; None without runs
-    threshold   p* of the fixed gate of least latency, chosen for each cell: the strongest rival there is
+    threshold   p* of the fixed gate of least latency, chosen for each cell: the strongest rival; 1 fills nothing
     """
 
     loads: tuple[float, ...]
@@ -78,10 +78,12 @@ def data(plan: Plan, store: Store, priced: str = "priced", learning: float = LEA
                 gate: {seed: latency_s(log, learning) for seed, log in results.logs(arm).items()}
                 for gate, arm in by.items()
             }
-            fixed = [g for g, arm in by.items() if _fixed(arm) and seen[g]]
+            fixed = {g: _p_star(arm) for g, arm in by.items() if _fixed(arm) and seen[g]}
+            if seen.get("never"):
+                fixed["never"] = 1.0
             best = min(fixed, key=lambda g: float(np.mean(list(seen[g].values()))), default="")
             if best:
-                threshold[row, column] = float(option(by[best], "gates", "p_star"))
+                threshold[row, column] = fixed[best]
             for rival, gate in (("fixed", best), ("idle", "idle_only"), ("never", "never")):
                 found = paired_percent(seen.get(gate, {}), seen.get(priced, {}))
                 change[rival][row, column] = found
@@ -103,6 +105,10 @@ def _fixed(arm: Arm) -> bool:
     return gate.startswith("priced") and option(arm, "gates", "action1") == "fixed"
 
 
+def _p_star(arm: Arm) -> float:
+    return float(option(arm, "gates", "p_star"))
+
+
 def draw(data: Data, axes: Axes) -> None:
     """Draw a map a rival. Mutates axes."""
     means = [c.mean for cells in data.change.values() for c in cells.values() if c]
@@ -122,15 +128,15 @@ def draw(data: Data, axes: Axes) -> None:
             if found.low is not None and found.high is not None:
                 text += f"\n[{found.low:+.1f}, {found.high:+.1f}]"
             if rival == "fixed" and (row, column) in data.threshold:
-                text += f"\np* {data.threshold[row, column]:g}"
-            ax.text(column, row, text, ha="center", va="center", fontsize=5.2, color=INK)
+                text += f"\np* = {data.threshold[row, column]:g}"
+            ax.text(column, row, text, ha="center", va="center", fontsize=5.0, color=INK)
             if data.pays((row, column)):
                 box = Rectangle(
                     (column - 0.47, row - 0.47), 0.94, 0.94, fill=False, edgecolor=INK, linewidth=1.3
                 )
                 ax.add_patch(box)
         ax.set_xticks(range(len(data.loads)), [f"{x:g}" for x in data.loads])
-        first = rival == RIVALS[0]
+        first = rival != "never"
         ax.set_yticks(range(len(data.candidates)), [_short(c) if first else "" for c in data.candidates])
         ax.tick_params(length=0)
         ax.grid(False)

@@ -37,16 +37,29 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def test_the_rival_of_a_cell_is_its_fastest_threshold(swept: Any) -> None:
-    found = region.data(*swept)
+    plan, store = swept
+    found = region.data(
+        replace(plan, arms=tuple(a for a in plan.arms if a.policies["gates"] != "never")), store
+    )
     assert found.loads == (0.3, 0.8)
     assert found.candidates == ("oracle(accuracy=0.5)",)
     assert found.threshold == {(0, 0): 0.5, (0, 1): 0.5}  # 0.5 is what a plan leaves out
 
 
+def test_filling_nothing_is_the_threshold_that_nothing_passes(swept: Any) -> None:
+    plan, store = swept
+    fast = [a for a in plan.arms if a.policies["gates"] == "never"]
+    assert fast
+    found = region.data(replace(plan, arms=(*(a for a in plan.arms if a not in fast), *fast)), store)
+    assert found.threshold == region.data(plan, store).threshold == {(0, 0): 1.0, (0, 1): 1.0}
+
+
 def test_a_cell_is_the_paired_change_of_latency(swept: Any) -> None:
-    change = region.data(*swept).change
+    plan, store = swept
+    some = replace(plan, arms=tuple(a for a in plan.arms if a.policies["gates"] != "never"))
+    found, whole = region.data(some, store).change, region.data(plan, store).change
     for column in (0, 1):
-        against = {rival: cells[0, column] for rival, cells in change.items()}
+        against = {rival: (whole if rival == "never" else found)[rival][0, column] for rival in region.RIVALS}
         assert all(c is not None and c.n == 3 for c in against.values())
         fixed, idle, never = (against[r].mean for r in region.RIVALS)  # type: ignore[union-attr]
         assert fixed == pytest.approx(100 * (0.8 / 0.9 - 1), abs=0.7)  # gaps between requests are not slowed
@@ -64,7 +77,9 @@ def test_what_a_gate_pays_while_it_learns_is_left_out_by_arrival(swept: Any) -> 
 
 def test_a_gate_pays_where_it_beats_every_rival_by_more_than_two_percent(swept: Any) -> None:
     plan, store = swept
-    found = region.data(plan, store)
+    found = region.data(
+        replace(plan, arms=tuple(a for a in plan.arms if a.policies["gates"] != "never")), store
+    )
     assert not found.pays((0, 0))  # filling only when idle is within 2 %
     assert replace(found, change={**found.change, "idle": found.change["fixed"]}).pays((0, 0))
 
