@@ -80,7 +80,6 @@ def simulated_decisions(
         policies = replace(policies, **_drafting(drafting))
     tier = HostTierConfig()
     if host_tier is not None:
-        _refuse_tier(host_tier)
         prefetcher = load_policy(
             "prefetchers", host_tier["prefetcher"], given_options(host_tier["prefetcher_options"])
         )
@@ -92,6 +91,7 @@ def simulated_decisions(
             pcie_bytes_per_s=1 << 62,
             min_load_tokens=host_tier["min_load_tokens"],
             prefetch_grain="block",
+            evictor=_written(host_tier["host_evictor"], given_options(host_tier["host_evictor_options"])),
         )
     if predictor is not None:
         policies = replace(policies, predictor=predictor)
@@ -150,11 +150,9 @@ def _free(drafter: Any) -> Any:
     return free(**{f.name: getattr(drafter, f.name) for f in fields(drafter)})
 
 
-def _refuse_tier(given: dict[str, Any]) -> None:
-    if given["host_evictor"] != "lru":
-        raise InputError(
-            f"host_evictor={given['host_evictor']}: the simulator's host tier is ordered by lru alone"
-        )
+def _written(name: str, options: dict[str, Any]) -> str:
+    """Return a policy as `name(option=value, ...)`."""
+    return f"{name}({', '.join(f'{k}={v}' for k, v in options.items())})" if options else name
 
 
 def _by_segment(

@@ -13,10 +13,11 @@ from typing import Any
 from experiments import settings as options
 from experiments.contradiction import check_models
 from experiments.overrides import CONF, FAMILY, Given, read, unknown
-from experiments.policyspec import Choice, check_option, parse, split
+from experiments.policyspec import Choice, check_option, parse
 from experiments.settings import OPTIONS, Settings
 from policies import registry
 from policies.registry import SIMPLEST
+from policies.spec import split
 from traces.errors import InputError, nearest
 
 DEFAULT_EXPERIMENT = "main"

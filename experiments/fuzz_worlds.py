@@ -105,6 +105,9 @@ def _harder(config: SimConfig, dice: Dice) -> SimConfig:
             load_back=dice.pick("predicted", "always", "never"),
             min_load_tokens=dice.pick(0, 1, 64),
             prefetch_grain=dice.pick("run", "block"),
+            evictor=dice.pick(
+                "lru", "lru", "lifecycle", "lookahead", "kvflow", "continuum", "gdsf", "sieve", "s3_fifo"
+            ),
         )
         config = replace(config, host_tier=tier)
     load_config = config.load

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from experiments.policyspec import split
 from experiments.settings import EXECUTORS, GROUPS, OPTIONS
 from policies.api import OPTION
+from policies.spec import split
 from traces.errors import InputError, nearest
 
 CONF = Path(__file__).parent / "conf"

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from policies import registry
+from policies import registry, spec
 from policies.api import OPTION, Policy
 from traces.errors import InputError, nearest
-
-_SPEC = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(?:\((.*)\))?\s*", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -39,19 +36,8 @@ def parse(family: str, text: str) -> Choice:
     >>> parse("evictors", "lifecycle(window=3)").options
     (('window', '3'),)
     """
-    match = _SPEC.fullmatch(text)
-    option = OPTION[family]
-    if match is None:
-        raise InputError(f"{option}={text}: expected a policy's name, or name(option=value, ...)")
-    options: dict[str, str] = {}
-    for part in split(match[2]) if match[2] else []:
-        name, equals, value = part.partition("=")
-        if not equals or not name.strip():
-            raise InputError(
-                f"{option}={text}: expected option=value inside the parentheses, got {part.strip()!r}"
-            )
-        options[name.strip()] = value.strip()
-    return Choice(family, match[1], tuple(options.items()))
+    name, options = spec.parse(text, OPTION[family])
+    return Choice(family, name, tuple(options.items()))
 
 
 def written(choice: Choice, policy: Policy[Any], policy_path: Path | None) -> str:
@@ -66,24 +52,6 @@ def written(choice: Choice, policy: Policy[Any], policy_path: Path | None) -> st
         if f.name in defaults and getattr(policy, f.name) != defaults[f.name][1]
     ]
     return f"{choice.name}({', '.join(shown)})" if shown else choice.name
-
-
-def split(text: str) -> list[str]:
-    """Split at the commas that are outside brackets; raises InputError for an empty part.
-
-    >>> split("lru,lifecycle(a=1,b=2)")
-    ['lru', 'lifecycle(a=1,b=2)']
-    """
-    parts, depth, start = [], 0, 0
-    for i, c in enumerate(text):
-        depth += (c in "([{") - (c in ")]}")
-        if c == "," and depth == 0:
-            parts.append(text[start:i])
-            start = i + 1
-    parts.append(text[start:])
-    if any(not p.strip() for p in parts) or depth != 0:
-        raise InputError(f"{text!r}: an empty name or an unclosed bracket in a list")
-    return [p.strip() for p in parts]
 
 
 def check_option(choices: Iterable[Choice], option: str, policy_path: Path | None) -> list[Choice]:

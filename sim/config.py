@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any, cast
 
+from policies.api import Evictor
 from policies.branching import BranchingConfig
 from policies.costs import VERIFY_REGIMES
+from policies.registry import load
+from policies.spec import parse
 from traces.errors import InputError, nearest
 
 PREFIX_CACHES = ("radix", "block_hash", "none")
@@ -71,6 +75,7 @@ class HostTierConfig:
     write               write_through (copy on insert), write_through_selective (copy on the second access),
                         write_back (copy on eviction)
     load_back           predicted (load when cheaper than recomputing), always, never
+    evictor             what leaves the host: any evictor that needs no oracle, as a name or name(option=value, ...)
     pcie_bytes_per_s    None: the profile's; shared by concurrent copies of one direction
     prefetch_grain      run (candidates are runs of blocks between divergences), block (single ones, as PBKV's pages and
                         in the live host)
@@ -82,14 +87,30 @@ class HostTierConfig:
     pcie_bytes_per_s: int | None = None
     min_load_tokens: int = 64
     prefetch_grain: str = "run"
+    evictor: str = "lru"
 
     def __post_init__(self) -> None:
+        self.load_evictor()
         _between(self, "host_tier", ratio=(0.0, 1000.0))
         _one_of(self, "host_tier", prefetch_grain=("run", "block"))
         _one_of(self, "host_tier", write=WRITE_POLICIES, load_back=("predicted", "always", "never"))
         _at_least(self, "host_tier", min_load_tokens=0)
         if self.pcie_bytes_per_s is not None:
             _at_least(self, "host_tier", pcie_bytes_per_s=1)
+
+    def load_evictor(self) -> Evictor[Any]:
+        """Return the host's policy. Raises InputError for a name, an option or a need that cannot be met there."""
+        name, options = parse(self.evictor, "host_tier.evictor")
+        try:
+            policy = load("evictors", name, options)
+        except InputError as e:
+            raise InputError(f"host_tier.evictor={self.evictor}: {e}") from None
+        if policy.needs:
+            raise InputError(
+                f"host_tier.evictor={self.evictor} needs {', '.join(sorted(policy.needs))}, "
+                "which the host tier is not given"
+            )
+        return cast("Evictor[Any]", policy)
 
 
 @dataclass(frozen=True)

@@ -253,6 +253,8 @@ class Engine:
         """Pass a predictor's forecast to the evictor and the prefetcher."""
         self._settle(self._steps_begun())
         self.evictor.forecast(self.tree.state, forecast)
+        if self.host_tier is not None:
+            self.host_tier.forecast(forecast)
         if self.prefetch is not None:
             self.prefetch.forecast(forecast)
             self._cut()
@@ -267,6 +269,8 @@ class Engine:
         now_ns = self.env.now // PS_PER_NS
         self._settle(self._steps_begun())
         self.evictor.workflow_finished(self.tree.state, workflow, now_ns)
+        if self.host_tier is not None:
+            self.host_tier.workflow_finished(workflow, now_ns)
         if self.readers is not None:
             self.readers.finish(workflow)
         if self.prefetch is not None:

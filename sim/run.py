@@ -190,7 +190,7 @@ def _run(
         if host_blocks:
             tier = HostTier(
                 config.host_tier, host_blocks, engine.block_tokens * profile.kv_bytes_per_token, profile,
-                host, paths, _lru(),
+                host, paths,
             )  # fmt: skip
         speculator = None
         if policies.drafter.active():

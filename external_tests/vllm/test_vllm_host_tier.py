@@ -17,6 +17,7 @@ from traces.runlog import read_run
 # Options of `replay`; what the simulator knows as well, and what it does otherwise (docs/adr/0010).
 SAME = {
     "pressed": ("--host-blocks", 60),
+    "ordered": ("--host-blocks", 34, "--host-evictor", "lfu"),
     "prefetching": ("--host-blocks", 200, "--prefetcher", "conservative", "--load-back", "never"),
     "displacing": ("--host-blocks", 200, "--prefetcher", "aggressive"),
 }

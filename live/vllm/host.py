@@ -264,7 +264,15 @@ class EvictionHost:
 
     def _about_tier(self, tiering: Tiering) -> dict[str, Any]:
         given = self.settings
-        names = ("host_blocks", "host_evictor", "host_write", "load_back", "min_load_tokens", "prefetcher")
+        names = (
+            "host_blocks",
+            "host_evictor",
+            "host_evictor_options",
+            "host_write",
+            "load_back",
+            "min_load_tokens",
+            "prefetcher",
+        )
         options = {f.name: getattr(self._prefetcher, f.name) for f in fields(self._prefetcher)}
         return {**{n: getattr(given, n) for n in names}, "prefetcher_options": options, **tiering.about()}
 

@@ -15,11 +15,14 @@ class PrefixPaths:
     prompt_segment[i], prompt_blocks[i]       deepest segment with a full block of stage i's prompt, and how
                                               many full blocks of it have an identity
     sequence_segment[i], sequence_blocks[i]   the same for prompt followed by output
+    workflow[i], agent[i]   who sends stage i
     """
 
     def __init__(self, workload: Workload, block_tokens: int) -> None:
         tree = workload.prefix
         self.block_tokens = block_tokens
+        self.workflow: list[int] = workload.stage_workflow.tolist()
+        self.agent: list[int] = workload.stage_agent.tolist()
         start = tree.start_tokens // block_tokens
         end = tree.end_tokens // block_tokens
         self.parent: list[int] = tree.parent_segment.tolist()

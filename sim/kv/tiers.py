@@ -7,11 +7,8 @@ storing a run stores what is missing above it.
 
 from __future__ import annotations
 
-from typing import Any
-
-from policies.api import Evictor
 from policies.costs import Profile
-from policies.views import Access, CacheNode, HostInfo
+from policies.views import Access, CacheNode, Forecast, HostInfo
 from sim.clock import PS_PER_NS
 from sim.config import HostTierConfig
 from sim.kv.paths import PrefixPaths
@@ -31,18 +28,26 @@ class HostTier:
         profile: Profile,
         host: HostInfo,
         paths: PrefixPaths,
-        evictor: Evictor[Any],
     ) -> None:
         self.config = config
         self.capacity_blocks = capacity_blocks
         self._block_bytes = block_bytes
         self._paths = paths
+        self._evictor = evictor = config.load_evictor()
         self.tree = RadixCache(paths, evictor, evictor.new_state(host), whole_leaves=False)
         rate = config.pcie_bytes_per_s or profile.pcie_bytes_per_s
         self.to_host = Link(rate, profile.pcie_copy_overhead_ps)
         self.to_device = Link(rate, profile.pcie_copy_overhead_ps)
         self._seen: set[int] = set()
         self._ready_ps: dict[int, int] = {}  # segment -> when its last copy to the host ends
+
+    def forecast(self, forecast: Forecast) -> None:
+        """Pass a predictor's forecast to the host's evictor."""
+        self._evictor.forecast(self.tree.state, forecast)
+
+    def workflow_finished(self, workflow: int, now_ns: int) -> None:
+        """No further request of the workflow will come."""
+        self._evictor.workflow_finished(self.tree.state, workflow, now_ns)
 
     def load(self, request: Request, have_tokens: int, now_ps: int, profile: Profile) -> tuple[int, int]:
         """Return (end of the copy, tokens loaded beyond `have_tokens`); (now, 0) if recomputing is better."""
@@ -104,7 +109,7 @@ class HostTier:
         missing = blocks - matched
         if missing <= 0 or missing > self.capacity_blocks:
             return
-        access = Access(now_ns, -1, stage, -1)
+        access = Access(now_ns, self._paths.workflow[stage], stage, self._paths.agent[stage])
         if node is not None:
             node = tree.cut_at(node, matched, now_ns)
             tree.pin(node)
