@@ -194,11 +194,17 @@ class ReuseIndex:
         assert not self._capacity or len(self._records) <= self._capacity
 
     def restore(self, name: ReuseName, record: Record) -> None:
-        """Take a record of an earlier run. Raises ValueError where it read a resource: who knows what was written."""
+        """Take a record of an earlier run, while there is room.
+
+        Raises ValueError where it read a resource: who knows what was written since.
+        """
         if record.reads:
             raise ValueError(f"{name}: read {len(record.reads)} resources in an earlier run")
-        if self.active and len(record.values) == name.stages:
+        full = self._capacity and len(self._records) >= self._capacity
+        if self.active and not full and len(record.values) == name.stages:
+            keeper, self._keeper = self._keeper, None  # it has it already
             self._store(name, record)
+            self._keeper = keeper
 
     def _was_prefilled(self, view: StageView, name: ReuseName) -> bool:
         claimed = self._prefilled and self.policy.prefilled(self._state, view, name)

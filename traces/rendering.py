@@ -39,6 +39,7 @@ class Rendering:
                 stands for outcome and arguments of the option whose path the stage is on
     branches    those of the workload, or `of_prompts`
     path[s]     option whose path the stage is on, -1 for none
+    external    (time_ns, resource) of others' writes, by workflow, after its start; of -1 after the start of the run
     """
 
     def __init__(self, workload: Workload) -> None:
@@ -63,6 +64,10 @@ class Rendering:
         self.writes = _rows(b.write_ptr.tolist(), b.write_key.tolist())
         self.speculable: list[bool] = ((b.stage_flags & StageFlag.SPECULABLE) != 0).tolist()
         self._content: list[int] = b.stage_content.tolist()
+        self.external: dict[int, list[tuple[int, int]]] = {}
+        columns = (b.external_workflow, b.external_time_ns, b.external_key)
+        for workflow, time_ns, resource in zip(*(c.tolist() for c in columns), strict=True):
+            self.external.setdefault(workflow, []).append((time_ns, resource))
 
     def rendered(self, stage: int, values: Mapping[int, int]) -> int:
         """Return the rendered input of `stage`, given the values its parents returned by stage; KeyError without."""

@@ -25,7 +25,7 @@ class Clock:
         """Return a time of the event loop as one of this clock, in ns. Does not mutate."""
         return round((loop_s - self._start_s) * NS_PER_S)
 
-    def later(self, delay_ns: int, call: Callable[[], None]) -> Callable[[], None]:
+    def later(self, delay_ns: int, call: Callable[[], object]) -> Callable[[], None]:
         """Call `call` after so long; return what calls it off."""
 
         def due() -> None:

@@ -71,6 +71,7 @@ class Flow:
         self._finished: set[int] = set()
         self._running: dict[int, Callable[[], None]] = {}  # stage -> stops its execution
         self._calls: dict[int, Call] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         self._started_ns: dict[int, int] = {}
         self._waited_ns: dict[int, int] = {}
         self._pumping = False
@@ -98,6 +99,10 @@ class Flow:
             self._row(workflow, -1)
         self._started_ns.clear()
 
+    async def settle(self) -> None:
+        """Wait until stopped requests have closed their connections."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
     # -- what the branch host asks for -------------------------------------------------------------------------
 
     def execute(self, stage: int) -> None:
@@ -112,6 +117,8 @@ class Flow:
                 stage, self.values[workflow], self._reads(stage), self._last_of(workflow)
             )
             task = started(self._called(stage, call))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
             self._running[stage] = partial(_cancel, task)
         else:
             self._running[stage] = self._clock.later(self._duration_ns[stage], partial(self._over, stage))
@@ -152,6 +159,8 @@ class Flow:
         for stage in self._running:
             self._read[stage] = self.host.view(stage).read_set if self.host is not None else ()
         self.host = None
+        for workflow, since_ns in ((-1, 0), *self._started_ns.items()):
+            self._schedule_writes(workflow, since_ns)
         for stage in sorted(self._begun - self._finished - self._running.keys()):
             workflow = self._workflow[stage]
             if workflow in self._started_ns and stage not in self.values[workflow]:
@@ -169,6 +178,8 @@ class Flow:
         self.values[workflow] = {}
         if self.host is not None:
             self.host.begin(workflow)
+        else:
+            self._schedule_writes(workflow, self._clock.now())
         first, last = self._first[workflow], self._first[workflow + 1]
         self._ready.extend(s for s in range(first, last) if self._waiting_for[s] == 0)
         if self._stages[workflow] == 0:
@@ -209,6 +220,13 @@ class Flow:
         if self.host is not None:
             return self.host.view(stage).read_set
         return self._read.setdefault(stage, self._resources.read(self._rendering.reads[stage]))
+
+    def _schedule_writes(self, workflow: int, since_ns: int) -> None:
+        """Without a host: write what others write from now on, at their times after `since_ns`."""
+        for time_ns, key in self._rendering.external.get(workflow, ()):
+            left_ns = since_ns + time_ns - self._clock.now()
+            if left_ns >= 0:
+                self._clock.later(left_ns, partial(self._resources.write, key))
 
     def _last_of(self, workflow: int) -> bool:
         """Say whether a call is the last stage of its workflow: nothing more of it will come."""

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, get_args
 
 from policies import branch_events, views
 from policies.branch_events import Command, Event
@@ -46,12 +46,19 @@ def read_journal(path: Path) -> Iterator[tuple[Event, list[Command]]]:
             number = 0
             while line := file.readline(_LINE_CHARS_MAX):
                 number += 1
+                if len(line) >= _LINE_CHARS_MAX:
+                    raise InputError(f"{at(str(path), number)}: more than {_LINE_CHARS_MAX} characters")
                 if not line.endswith("\n"):
                     return
                 try:
                     given = json.loads(line)
-                    yield decoded(given["event"]), [decoded(c) for c in given["commands"]]
-                except (json.JSONDecodeError, KeyError, TypeError, ValueError) as e:
+                    event, commands = decoded(given["event"]), [decoded(c) for c in given["commands"]]
+                    if not isinstance(event, get_args(Event)) or not all(
+                        isinstance(c, get_args(Command)) for c in commands
+                    ):
+                        raise ValueError("something else")
+                    yield event, commands
+                except (KeyError, TypeError, ValueError, RecursionError) as e:
                     raise InputError(f"{at(str(path), number)}: no event with its commands: {e}") from e
     except (OSError, UnicodeDecodeError) as e:
         raise InputError(f"{path}: {e}") from e

@@ -25,6 +25,7 @@ class Prompts:
     text_of   text of a value, None for one that no model wrote: a tool's, whose text is made here
     scale     tokens of a prompt in the workload to one word here
     output_scale   tokens of an answer in the workload to one that is asked for
+    source    what the workload was drawn from: lengths are the same in every draw of it, and so are prompts
     """
 
     def __init__(
@@ -34,18 +35,29 @@ class Prompts:
         text_of: Callable[[int], str | None],
         scale: float,
         output_scale: float,
+        source: Workload | None = None,
     ) -> None:
         self._rendering = rendering
         self._text_of = text_of
         self._content: list[int] = rendering.branches.stage_content.tolist()
-        # Stages of one template and content have one text, so its lengths are those of the first one.
         self._words: dict[tuple[int, int], tuple[int, int, int]] = {}
+        for given in (source, workload) if source is not None else (workload,):
+            self._measure(given, scale, output_scale)
+
+    def _measure(self, workload: Workload, scale: float, output_scale: float) -> None:
+        """Note lengths: stages of one template and content have one text, so theirs are those of the first one."""
+        b = workload.branches
+        identities = (
+            [self._identity(s) for s in range(workload.n_stages)]
+            if b is None
+            else list(zip(b.stage_fingerprint.tolist(), b.stage_content.tolist(), strict=True))
+        )
         for s, kind in enumerate(workload.stage_kind.tolist()):
             if kind == StageKind.LLM:
                 prompt = max(round(int(workload.prompt_tokens[s]) / scale), _MIN_WORDS)
                 shared = max(round(int(workload.prompt_shared_tokens[s]) / scale), _MIN_WORDS)
                 output = max(round(int(workload.output_tokens[s]) / output_scale), 1)
-                self._words.setdefault(self._identity(s), (prompt, min(shared, prompt // 2), output))
+                self._words.setdefault(identities[s], (prompt, min(shared, prompt // 2), output))
 
     def prompt(
         self, stage: int, values: Mapping[int, int], reads: tuple[tuple[int, int], ...], agent: str = ""
@@ -80,12 +92,12 @@ class Prompts:
 
 
 def words(*ids: int, count: int) -> str:
-    """Return `count` words of generated text that depend on the numbers alone.
+    """Return `count` words of generated text that depend on the numbers alone; the first tells all numbers apart.
 
     >>> len(words(1, 2, count=7).split())
     7
     """
-    out: list[str] = []
+    out = [".".join(f"{i:x}" for i in ids)]
     part = 0
     while len(out) < count:
         out += document(1, *(i & _MASK for i in ids), part).split()

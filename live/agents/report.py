@@ -8,9 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from live.agents.clock import NS_PER_S
 from traces.runlog import read_run
-
-_NS_PER_S = 1e9
 
 
 def printed(directory: Path) -> str:
@@ -19,7 +18,7 @@ def printed(directory: Path) -> str:
     about = json.loads((directory / "live.json").read_text(encoding="utf-8"))
     found = about["outcome"]
     started, finished = log.column("workflows", "started_ns"), log.column("workflows", "finished_ns")
-    latency_s = (finished - started)[finished >= 0] / _NS_PER_S
+    latency_s = (finished - started)[finished >= 0] / NS_PER_S
     fates = Counter(log.table("fills", ("fate",))["fate"].to_pylist())
     actions = Counter(log.table("decisions", ("action",))["action"].to_pylist())
     rows = [
@@ -47,6 +46,8 @@ def printed(directory: Path) -> str:
             ("note", "the server has no metrics of load that are known here: only own requests were seen")
         )
     rows += [("failed", f"workflow {w}: {reason}") for w, reason in list(found["failures"].items())[:10]]
+    if found["trouble"]:
+        rows.append(("not stored", found["trouble"]))
     if found["broken"]:
         rows.append(
             ("left behind", f"the controller raised {found['broken']}; every stage was executed since")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -15,18 +16,31 @@ from typing import Any
 
 import aiohttp
 
+from live.agents.clock import NS_PER_S
 from traces import draws
 from traces.errors import InputError
 
 _LINE_BYTES_MAX = 1 << 20
 _TEXT_CHARS_MAX = 1 << 22
 _AGAIN = (408, 409, 425, 429, 500, 502, 503, 504)
-_NS_PER_S = 1_000_000_000
+_COUNT_MAX = 1 << 30  # of tokens; a server that says more is not believed
+_ODD = (
+    ValueError,
+    AttributeError,
+    TypeError,
+    OverflowError,
+    RecursionError,
+    KeyError,
+)  # of what a server said
 
 
 @dataclass(frozen=True)
 class Completion:
-    """What a server answered. cached_tokens: of the prompt, found in its prefix cache, 0 where it does not say."""
+    """What a server answered.
+
+    cached_tokens    of the prompt, found in its prefix cache; 0 where it does not say
+    first_token_ns   on the event loop's clock, -1 where no text came
+    """
 
     text: str
     prompt_tokens: int
@@ -52,7 +66,8 @@ class _Again(Exception):
 class Patience:
     """How long a canonical request is tried for.
 
-    retries      further tries after a failure that may pass: refused, cut off, busy (408, 409, 425, 429, 5xx)
+    retries      further tries after a failure that may pass: refused, cut off, or a status of 408, 409, 425, 429, 500,
+                 502, 503 or 504
     backoff_s    mean wait before the first of them; doubles each time, drawn uniformly up to twice that
     deadline_s   for all tries together
     """
@@ -60,6 +75,14 @@ class Patience:
     retries: int = 3
     backoff_s: float = 0.5
     deadline_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        if self.retries < 0:
+            raise InputError(f"retries={self.retries}, allowed: a whole number of at least 0")
+        if not 0 <= self.backoff_s < math.inf:
+            raise InputError(f"backoff_s={self.backoff_s}, allowed: a number of at least 0")
+        if not 0 < self.deadline_s < math.inf:
+            raise InputError(f"deadline_s={self.deadline_s}, allowed: a number above 0")
 
 
 class Server:
@@ -120,19 +143,22 @@ class Server:
             raise Failed(f"no answer within {self._patience.deadline_s:g} s{last}") from None
         raise Failed(f"{reason} ({tries} {'try' if tries == 1 else 'tries'})")
 
-    async def metrics(self) -> str:
-        """Return the text of the server's own metrics. Raises Failed where it has none."""
+    async def metrics(self) -> str | None:
+        """Return the text of the server's own metrics, None where it has none. Raises Failed for what may pass."""
         try:
             async with self._get(f"{self.root}/metrics") as answer:
-                if answer.status != 200:
+                if answer.status in _AGAIN:
                     raise Failed(f"/metrics: status {answer.status}")
-                text: bytes = await answer.content.read(_TEXT_CHARS_MAX)
-                return text.decode("utf-8", "replace")
+                if answer.status != 200:
+                    return None
+                return (await _body(answer)).decode("utf-8", "replace")
         except (aiohttp.ClientError, TimeoutError) as e:
             raise Failed(f"/metrics: {_said(e)}") from e
 
     async def __aenter__(self) -> Server:
-        key = os.environ.get("OPENAI_API_KEY", "")
+        key = os.environ.get("OPENAI_API_KEY", "").strip()
+        if not key.isprintable() or not key.isascii():
+            raise InputError("OPENAI_API_KEY: holds a character that no header may have")
         self._session = aiohttp.ClientSession(
             headers={"Authorization": f"Bearer {key}"} if key else {},
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
@@ -155,11 +181,13 @@ class Server:
             async with self._get(f"{self.root}/v1/models") as answer:
                 if answer.status != 200:
                     raise InputError(f"server={self.root}: /v1/models answers with status {answer.status}")
-                listed = json.loads(await answer.content.read(_TEXT_CHARS_MAX))
-                names = [str(m["id"]) for m in listed["data"]]
+                listed = json.loads(await _body(answer))
+                names = [_clean(str(m["id"])) for m in listed["data"]]
         except (aiohttp.ClientError, TimeoutError) as e:
             raise InputError(f"server={self.root}: {_said(e)}") from e
-        except (json.JSONDecodeError, KeyError, TypeError) as e:
+        except InputError:
+            raise
+        except _ODD as e:
             raise InputError(f"server={self.root}: /v1/models is no list of models") from e
         if not self.model and len(names) == 1:
             self.model = names[0]
@@ -174,39 +202,80 @@ class Server:
     async def _once(self, body: dict[str, Any], tries: int) -> Completion:
         assert self._session is not None
         loop = asyncio.get_running_loop()
-        texts: list[str] = []
-        usage: dict[str, Any] = {}
-        finished = False
-        first_ns = -1
-        size = 0
+        said = _Answer()
         try:
             async with self._session.post(f"{self.root}/v1/completions", json=body) as answer:
                 if answer.status != 200:
-                    said = (await answer.content.read(2000)).decode("utf-8", "replace")
-                    raise _refused(answer, said)
+                    raise _refused(answer, (await answer.content.read(2000)).decode("utf-8", "replace"))
                 async for event in _events(answer):
                     if "error" in event:
-                        raise _Again(f"the server broke off: {str(event['error'])[:200]}")
-                    usage = event.get("usage") or usage
-                    for choice in event.get("choices") or ():
-                        text = str(choice.get("text") or "")
-                        if text and first_ns < 0:
-                            first_ns = round(loop.time() * _NS_PER_S)
-                        size += len(text)
-                        if size > _TEXT_CHARS_MAX:
-                            raise Failed(f"an answer of more than {_TEXT_CHARS_MAX} characters")
-                        texts.append(text)
-                        finished |= choice.get("finish_reason") is not None
-        except aiohttp.ClientError as e:
+                        raise _Again(f"the server broke off: {_clean(str(event['error']))[:200]}")
+                    said.hear(event, round(loop.time() * NS_PER_S))
+                return said.completion(tries)
+        except (aiohttp.ClientError, aiohttp.http_exceptions.HttpProcessingError) as e:
             raise _Again(_said(e)) from e
-        except (ValueError, AttributeError, TypeError) as e:
+        except _ODD as e:
             raise _Again(f"no stream of completions: {type(e).__name__}") from e
-        if not finished:
+
+
+class _Answer:
+    """A stream as far as it was heard. Methods raise ValueError, TypeError or AttributeError for what is none."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._size = 0
+        self._usage: dict[str, Any] = {}
+        self._finished = False
+        self._first_ns = -1
+
+    def hear(self, event: dict[str, Any], now_ns: int) -> None:
+        """Take one event. Mutates."""
+        self._usage = event.get("usage") or self._usage
+        for choice in event.get("choices") or ():
+            text = str(choice.get("text") or "")
+            if text and self._first_ns < 0:
+                self._first_ns = now_ns
+            self._size += len(text)
+            if self._size > _TEXT_CHARS_MAX:
+                raise Failed(f"an answer of more than {_TEXT_CHARS_MAX} characters")
+            self._texts.append(text)
+            self._finished |= choice.get("finish_reason") is not None
+
+    def completion(self, tries: int) -> Completion:
+        """Return the whole answer."""
+        if not self._finished:
             raise _Again("the stream ended before the answer did")
-        said = "".join(texts).encode("utf-8", "replace").decode()
-        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-        prompt, output = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
-        return Completion(said, int(prompt), int(output), int(cached), first_ns, tries)
+        details = self._usage.get("prompt_tokens_details") or {}
+        return Completion(
+            _clean("".join(self._texts)), _count(self._usage.get("prompt_tokens")),
+            _count(self._usage.get("completion_tokens")), _count(details.get("cached_tokens")), self._first_ns, tries,
+        )  # fmt: skip
+
+
+def _count(given: Any) -> int:
+    """Return a number of tokens; ValueError for what is none."""
+    if given is None:
+        return 0
+    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= _COUNT_MAX:
+        raise ValueError("no number of tokens")
+    return given
+
+
+def _clean(text: str) -> str:
+    """Return text that can be written down: a server may send half of a surrogate pair."""
+    return text.encode("utf-8", "replace").decode()
+
+
+async def _body(answer: aiohttp.ClientResponse) -> bytes:
+    """Return the whole body, or as much of it as is reasonable."""
+    parts: list[bytes] = []
+    size = 0
+    async for part in answer.content.iter_any():
+        parts.append(part)
+        size += len(part)
+        if size > _TEXT_CHARS_MAX:
+            break
+    return b"".join(parts)
 
 
 async def _events(answer: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]]:
@@ -218,16 +287,19 @@ async def _events(answer: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any
         data = line[len(b"data:") :].strip()
         if data == b"[DONE]":
             return
-        yield json.loads(data)
+        event = json.loads(data)
+        if not isinstance(event, dict):
+            raise TypeError("no object")
+        yield event
 
 
 def _refused(answer: aiohttp.ClientResponse, said: str) -> Exception:
     try:
         given = json.loads(said)
         said = str((given.get("error") or given).get("message", said))
-    except (json.JSONDecodeError, AttributeError):
+    except _ODD:
         pass
-    reason = f"status {answer.status}: {' '.join(said.split())[:200]}"
+    reason = _clean(f"status {answer.status}: {' '.join(said.split())[:200]}")
     if answer.status not in _AGAIN:
         return Failed(reason)
     try:
@@ -238,4 +310,4 @@ def _refused(answer: aiohttp.ClientResponse, said: str) -> Exception:
 
 
 def _said(e: BaseException) -> str:
-    return f"{type(e).__name__}: {' '.join(str(e).split())[:200]}" if str(e) else type(e).__name__
+    return _clean(f"{type(e).__name__}: {' '.join(str(e).split())[:200]}") if str(e) else type(e).__name__

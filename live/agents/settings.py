@@ -36,6 +36,7 @@ class AgentSettings:
     time_scale    factor on the durations of tools, waits and drafting
     gate, candidate, reuse   policies by name; *_options: theirs
     branching     of the controller (`BranchingConfig`); fills have low priority unless it says otherwise
+    seed          of the draw of workflows, their order, policies' draws and waits before retries
     profile       a profile file, for gates that price fills
     store         file of results that outlive the run; None: in memory
     slots         sequences that the server runs at once (`max_num_seqs`)
@@ -75,12 +76,12 @@ class AgentSettings:
         for name, least in (("workflows", 0), ("concurrency", 1), ("slots", 1), ("kv_tokens", 1)):
             if getattr(self, name) < least:
                 raise InputError(f"{name}={getattr(self, name)}, allowed: a whole number of at least {least}")
-        for name in ("scale", "poll_s"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"{name}={getattr(self, name)}, allowed: above 0")
-        for name in ("time_scale", "output_scale"):
-            if not getattr(self, name) >= 0:
-                raise InputError(f"{name}={getattr(self, name)}, allowed: at least 0")
+        for name, low, high in (
+            ("scale", 1e-3, 1e6), ("poll_s", 1e-3, 1e6), ("output_scale", 0.0, 1e6), ("time_scale", 0.0, 1e3),
+        ):  # fmt: skip
+            value = getattr(self, name)
+            if not low <= value <= high or 0 < value < 1e-6:
+                raise InputError(f"{name}={value}, allowed: {low:g} to {high:g}")
 
     @property
     def asks(self) -> str:

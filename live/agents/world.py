@@ -7,8 +7,10 @@ executed. Serving goes on, and the run says what happened.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from live.agents.calls import Call, Caller
@@ -34,7 +36,7 @@ class _Work:
 
 
 class LiveBranches:
-    """A `World` in real time, and what flow tells its host. Every method mutates.
+    """A `World` in real time, and what flow tells its host. Methods mutate, unless they say otherwise.
 
     broken   why the host was left behind, "" while it works
     """
@@ -88,8 +90,7 @@ class LiveBranches:
 
     def stop(self) -> None:
         """Cancel what is running; write the rows of what is open."""
-        if not self.broken:
-            self._try(self.host.stop)
+        self._try(self.host.stop)
         for work in list(self._works.values()):
             work.task.cancel()
 
@@ -106,6 +107,8 @@ class LiveBranches:
             self.broken = f"{type(e).__name__}: {e}" if str(e) else type(e).__name__
             for work in list(self._works.values()):
                 work.task.cancel()
+            with contextlib.suppress(Exception):
+                self.host.stop()  # the rows of what it had launched
             self._flow.resume(self.host.resources)
 
     # -- what the host asks for --------------------------------------------------------------------------------
@@ -145,7 +148,7 @@ class LiveBranches:
             task = started(self._filled(fill, position, call))
             at.work = self._works[fill.id, position] = _Work(call, task)
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(partial(self._over, fill.id, position))
             return
 
         def over() -> None:
@@ -157,13 +160,15 @@ class LiveBranches:
         self.later(self._duration_ns[at.stage], over)
 
     async def _filled(self, fill: Fill, position: int, call: Call) -> None:
-        try:
-            value = await self._caller.answer(call)
-        finally:
-            self._works.pop((fill.id, position), None)
+        value = await self._caller.answer(call)
         if fill.stages[position].status:
             return
         self._try(self._answered, fill, position, call, value)
+
+    def _over(self, fill: int, position: int, task: asyncio.Task[None]) -> None:
+        """A request is over; one that was cancelled before it began never ran a line of its own."""
+        self._works.pop((fill, position), None)
+        self._tasks.discard(task)
 
     def _answered(self, fill: Fill, position: int, call: Call, value: int | None) -> None:
         took_ns = self._clock.now() - call.sent_ns

@@ -64,12 +64,6 @@ class BranchHost:
         self._handling = False
         self._tick_ns: int | None = None
         self.spliced = self.unsafe = self.filled = 0
-        self._writes: dict[int, list[tuple[int, int]]] = {}
-        b = views.rendering.branches
-        for w, t, k in zip(
-            b.external_workflow.tolist(), b.external_time_ns.tolist(), b.external_key.tolist(), strict=True
-        ):
-            self._writes.setdefault(w, []).append((t, k))
         self._carry: dict[type, Callable[[Any], None]] = {
             ev.Draft: self._draft, ev.Plan: self._plan, ev.Launch: self._launch, ev.RunFill: self._run_fill,
             ev.SkipFill: self._skip_fill, ev.Advance: self._advance, ev.Cancel: self._cancel, ev.Serve: self._serve,
@@ -209,7 +203,7 @@ class BranchHost:
         def written(key: int) -> None:
             self._tell(self._written(key))
 
-        for time_ns, key in self._writes.get(workflow, ()):
+        for time_ns, key in self._views.rendering.external.get(workflow, ()):
             self._world.later(time_ns * self._world.ticks_per_ns, partial(written, key))
 
     # -- branches ----------------------------------------------------------------------------------------------

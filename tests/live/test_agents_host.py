@@ -95,10 +95,10 @@ def test_fills_have_low_priority_and_losers_close_their_streams(tmp_path: Path) 
     status = log.column("fills", "status")
     called = log.column("fills", "replica") >= 0
     aborted = called & (status == REQUEST_STATUS.index("aborted"))
-    assert len(asked[10]) == np.count_nonzero(called) > 0
+    assert 0 < len(asked[10]) <= np.count_nonzero(called)  # some were cancelled before the server had them
     assert len(asked[0]) == log.rows("requests")
     assert np.count_nonzero(aborted) > 3
-    assert 0 < slow.left <= np.count_nonzero(aborted)  # some were cancelled before the server had them
+    assert 0 < slow.left <= np.count_nonzero(aborted)
     assert slow.tokens < promised
     assert outcome.fill_output_tokens + outcome.output_tokens <= slow.tokens
 
@@ -197,6 +197,7 @@ def test_a_policy_that_raises_is_left_behind_and_changes_no_value(
     assert outcome.completed == 6
     assert outcome.values == plain.values
     assert log.column("workflows", "finished_ns").min() > 0
+    assert len(set(log.column("fills", "fill").tolist())) == outcome.fills  # all have a row
 
 
 def test_the_load_of_others_is_seen(tmp_path: Path) -> None:

@@ -37,7 +37,11 @@ def fake() -> Iterator[FakeServer]:
         (["dynbranch_routing", "--branching", "fils_max=2"], "did you mean 'fills_max'"),
         (["dynbranch_routing", "--model", "fakee"], "not one of those served: fake"),
         (["dynbranch_routing", "--concurrency", "0"], "concurrency=0"),
-        (["dynbranch_routing", "--scale", "0"], "scale=0.0"),
+        (["dynbranch_routing", "--scale", "0"], "scale=0.0, allowed: 0.001 to 1e+06"),
+        (["dynbranch_routing", "--output-scale", "1e-320"], "output_scale=1e-320"),
+        (["dynbranch_routing", "--time-scale", "inf"], "time_scale=inf"),
+        (["dynbranch_routing", "--retries", "-1"], "retries=-1"),
+        (["dynbranch_routing", "--deadline-s", "nan"], "deadline_s=nan"),
         (["dynbranch_routing", "--gate", "priced", "--candidate", "retrieval"], "--profile FILE"),
     ],
 )
@@ -45,8 +49,8 @@ def test_wrong_input_is_one_line_and_status_2(
     arguments: list[str], said: str, fake: FakeServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
-    given = ["agents", *arguments, "--server", fake.url, "--out", str(out)]
-    assert main([*given, "--workflows", "2", "--time-scale", "0.001"]) == 2
+    base = ["--server", fake.url, "--out", str(out), "--workflows", "2", "--time-scale", "0.001"]
+    assert main(["agents", *base, *arguments]) == 2
     err = capsys.readouterr().err
     assert said in err
     assert err.count("\n") == 1
@@ -118,8 +122,32 @@ def test_without_metrics_the_load_is_our_own_canonical_requests() -> None:
     assert load.now() == HostLoad(3 / 8, 3)
 
 
+def test_others_requests_stay_when_ours_come_and_go_between_polls() -> None:
+    load = ServerLoad(slots=8)
+    load.canonical, load.fills = 2, 3
+    load.heard(6.0)
+    load.fills = 0
+    assert load.now().canonical_seqs == 3
+    load.canonical, load.fills = 4, 6
+    assert load.now() == HostLoad(5 / 8, 5)
+
+
+@pytest.mark.parametrize("said", ["1.0.0", "nan", "inf", "-3", "x"])
+def test_a_gauge_that_makes_no_sense_is_left_out(said: str) -> None:
+    assert gauge(f"vllm:num_requests_running {said}", "num_requests_running") is None
+    assert gauge("vllm:num_requests_running 3.0 1700000000", "num_requests_running") == 3.0
+
+
 @pytest.mark.parametrize(
-    "line", ['{"event": {"is": "Popen", "of": ["ls"]}, "commands": []}\n', "[]\n", "{\n", '{"event": 1}\n']
+    "line",
+    [
+        "[" * 100_000 + "\n",
+        '{"event": 5, "commands": "ab"}\n',
+        '{"event": {"is": "Popen", "of": ["ls"]}, "commands": []}\n',
+        "[]\n",
+        "{\n",
+        '{"event": 1}\n',
+    ],
 )
 def test_a_journal_makes_nothing_but_events_and_commands(line: str, tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
