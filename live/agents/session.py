@@ -26,7 +26,7 @@ from live.agents.world import LiveBranches
 from live.recorder import TableRecorder
 from policies import registry
 from policies.branch_hosting.views import BranchViews
-from traces import formats, workloads
+from traces import formats, perfetto, workloads
 from traces.errors import InputError
 from traces.resample import resample
 from traces.schema import Workload
@@ -115,7 +115,7 @@ def controller_of(
 def run(
     settings: AgentSettings, out: Path, progress: Callable[[int, int], None] = lambda done, total: None
 ) -> Outcome:
-    """Run it; `out` then holds the simulator's tables, `live.json`, `values.json` and the controller's journal.
+    """Run it; `out` then holds the simulator's tables, `live.json`, `values.json`, a timeline and the journal.
 
     The journal and the store grow while the run goes on; the rest is written when it ends, also by Ctrl-C. Raises
     InputError where `out` exists, for a policy that cannot be served here, and for a server that does not answer.
@@ -199,6 +199,7 @@ async def _run(
         json.dumps({str(s): v for s, v in sorted(outcome.values.items())}) + "\n"
     )
     aside.rename(out / "journal.jsonl")
+    perfetto.export(out, out / "timeline.json.gz")
     if errors:
         raise errors[0]
     return outcome

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -246,3 +247,11 @@ def test_values_on_disk_are_those_of_the_run(fake: FakeServer, tmp_path: Path) -
     outcome, _ = ran(tmp_path, fake)
     kept = json.loads((tmp_path / "run" / "values.json").read_text())
     assert {int(s): v for s, v in kept.items()} == outcome.values
+
+
+def test_the_timeline_shows_every_fill_with_its_fate(fake: FakeServer, tmp_path: Path) -> None:
+    _, log = ran(tmp_path, fake, **FILLS)
+    with gzip.open(tmp_path / "run" / "timeline.json.gz") as file:
+        shown = [e["name"] for e in json.load(file)["traceEvents"] if e["ph"] == "b"]
+    assert sum(name.startswith("fill ") for name in shown) == log.rows("fills")
+    assert any(name.endswith("promoted") for name in shown)
