@@ -14,6 +14,7 @@ from policies.views import FillOption, HostInfo, Slowdown
 
 # Reference shape of a probe that a host did not run: canonical requests, their context, a fill's output. Assumed.
 _SEQS, _CONTEXT, _OUTPUT = 8, 1024, 128
+_ELASTICITY_MAX = 0.95  # beyond, no load is stationary
 _FILLS = (0, 1, 2, 4, 8, 16, 32, 64)
 _EACH = (0, 256, 1024, 4096, 8192)
 
@@ -42,10 +43,11 @@ def from_profile(profile: Profile) -> Slowdown:
 class Price:
     """C_s(V_H) in ns. Stateless."""
 
-    def __init__(self, host: HostInfo, error: float) -> None:
+    def __init__(self, host: HostInfo, error: float, *, feedback: bool = False) -> None:
         self._surface = surface(host)
         self._replicas = host.replicas
         self._error = error
+        self._feedback = feedback
 
     def cost_ns(self, load: Pressure, option: FillOption, engine_ns: float) -> float:
         """Return the price of one more fill, in an engine for `engine_ns`; 0 when no engine is involved.
@@ -64,4 +66,17 @@ class Price:
         # A replica at work for a share of the time holds one request or more for that share, whatever this moment says.
         seqs = max(load.seqs, load.load * self._replicas)
         slower = max(after - before, 0.0) / before
-        return self._error * engine_ns * (seqs / self._replicas) * slower
+        each = seqs / self._replicas
+        cost = self._error * engine_ns * each * slower
+        return cost * self._amplification(each, option.kv_tokens) if self._feedback else cost
+
+    def _amplification(self, seqs: float, kv_tokens: int) -> float:
+        """Return how much more than those here now a delay costs, since whoever is delayed stays and delays the next.
+
+        With arrivals that do not wait, N = arrivals times T s(N): a delay by a small share d lets N rise by
+        d / (1 - e), e the elasticity of the slowdown s in N. Canonical requests are taken to slow each other as fills of this size
+        do, so that s is the same surface; e nears 1 where it has become a line through the origin.
+        """
+        here = self._surface.at(seqs, seqs * kv_tokens)
+        more = self._surface.at(seqs + 1, (seqs + 1) * kv_tokens)
+        return 1.0 / (1.0 - min(max(seqs * (more - here) / here, 0.0), _ELASTICITY_MAX))

@@ -54,6 +54,7 @@ class Priced(Gate[PricedState]):
     p_star        threshold of action1=fixed
     envelope      max, max_mean, peak_decay, ewma or instant (Eq. 3)
     window_ms     window H of the envelope, 0: the mean execution of a fill, learned
+    feedback      the price counts those who come later, too: whoever is delayed stays and delays the next
     price_error   factor on the price, for the sweep of what a wrong price does
     audit         chance that a refusal is overruled, so that closed gates keep learning
     optimism      standard errors added to the mean return
@@ -68,6 +69,7 @@ class Priced(Gate[PricedState]):
     p_star: float = 0.5
     envelope: Literal["max", "max_mean", "peak_decay", "ewma", "instant"] = "max"
     window_ms: int = 0
+    feedback: bool = False
     price_error: float = 1.0
     audit: float = 0.05
     optimism: float = 1.0
@@ -93,7 +95,9 @@ class Priced(Gate[PricedState]):
     def new_state(self, host: HostInfo) -> PricedState:
         """Return a state that knows the price surface and nothing else."""
         window = self.window_ms or self.prior_ms
-        return PricedState(host, Price(host, self.price_error), Envelope(self.envelope, window * MS))
+        return PricedState(
+            host, Price(host, self.price_error, feedback=self.feedback), Envelope(self.envelope, window * MS)
+        )
 
     def open(self, state: PricedState, branch: BranchView, load: LoadView) -> bool:
         """Action 0: open while the optimistic return of this coordinate at this load is positive, or on audit."""
