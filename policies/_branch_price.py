@@ -74,8 +74,9 @@ class Price:
         """Return how much more than those here now a delay costs, since whoever is delayed stays and delays the next.
 
         With arrivals that do not wait, N = arrivals times T s(N): a delay by a small share d lets N rise by
-        d / (1 - e), e the elasticity of the slowdown s in N. Canonical requests are taken to slow each other as fills of this size
-        do, so that s is the same surface; e nears 1 where it has become a line through the origin.
+        d / (1 - e), e the elasticity of the slowdown s in N. Canonical requests are taken to slow each other as
+        fills of this size do, so that s is the same surface; e nears 1 where it has become a line through the
+        origin.
         """
         here = self._surface.at(seqs, seqs * kv_tokens)
         more = self._surface.at(seqs + 1, (seqs + 1) * kv_tokens)

@@ -256,6 +256,42 @@ def test_a_wrong_price_shifts_the_load_at_which_fills_stop() -> None:
     assert stops[0] > 3 * stops[1] > 6 * stops[2]
 
 
+@pytest.mark.parametrize("offered", [0.5, 4.0, 12.0, 16.0])
+def test_feedback_is_how_much_a_small_delay_swells_the_number_in_progress(offered: float) -> None:
+    """N = offered * s(N), with s(N) = 1 + N/20: the price's factor is d ln N / d ln s at that N, found by solving."""
+    rise = 1 / 20
+    line = Slowdown((0, 1, 2), (0, 8192), tuple((1 + rise * f,) * 2 for f in range(3)))
+
+    def in_progress(share: float) -> float:
+        n = 1.0
+        for _ in range(100_000):
+            n = offered * (1 + rise * n) * share
+        return n
+
+    n, small = in_progress(1.0), 1e-6
+    swells = (in_progress(1 + small) / n - 1) / small
+    host = replace(toy_host(), slowdown=line)
+    load = Pressure(0, 0, 0.0, n)
+    plain = Price(host, 1.0).cost_ns(load, option(0), 1e9)
+    assert Price(host, 1.0, feedback=True).cost_ns(load, option(0), 1e9) / plain == pytest.approx(
+        swells, rel=1e-3
+    )
+
+
+def test_feedback_admits_no_fill_that_the_plain_price_refuses() -> None:
+    branch = BranchView(999, 999, 1, 0, 10**12)
+    state = _settled(Priced(audit=0), STEEP, 200, 5)
+    careful = _settled(Priced(audit=0, feedback=True), STEEP, 200, 5)
+    differ = 0
+    for seqs in range(60):
+        load = load_at(10**6, seqs=seqs)
+        plain = set(Priced(audit=0).admit(state, branch, [option(0), option(1)], load).rows)
+        fewer = set(Priced(audit=0, feedback=True).admit(careful, branch, [option(0), option(1)], load).rows)
+        assert fewer <= plain
+        differ += fewer != plain
+    assert differ > 0
+
+
 def test_a_fixed_threshold_knows_no_load() -> None:
     gate = Priced(audit=0, action1="fixed", p_star=0.3)
     state = _settled(gate, STEEP, 200, 5)
