@@ -22,7 +22,9 @@ MIN_REQUESTS = 10 * BATCHES
 # time.
 Z_LIMIT = 3.09
 GROWTH_LIMIT = 0.01
+# An engine that batches is always busy long before it is full: somebody must wait, too, more often than not.
 BUSY_LIMIT = 0.98
+WAITING_LIMIT = 0.5
 
 
 def warnings(log: RunLog) -> list[str]:
@@ -48,9 +50,12 @@ def warnings(log: RunLog) -> list[str]:
             "averages depend on the length of the run"
         )
     if is_open_loop(log):
-        busy = arrivals_utilisation(log)
-        if busy > BUSY_LIMIT:
-            out.append(f"saturated: busy {busy:.1%} of the time while workflows arrived")
+        busy, waiting = arrivals_utilisation(log), waiting_share(log)
+        if busy > BUSY_LIMIT and waiting > WAITING_LIMIT:
+            out.append(
+                f"saturated: busy {busy:.1%} of the time while workflows arrived, with requests waiting in "
+                f"{waiting:.0%} of the steps"
+            )
     if not steady_window(log).reliable:
         out.append("no steady state was found: steady-state figures are missing or still in the warm-up")
     return out
@@ -125,6 +130,13 @@ def is_open_loop(log: RunLog) -> bool:
         return False
     later = started[started > started.min()]
     return len(later) > 0 and bool(np.isin(later, finished).mean() < 0.5)
+
+
+def waiting_share(log: RunLog) -> float:
+    """Return the share of steps, until the last workflow started, in which a request waited; 0 without steps."""
+    start, waiting = log.columns("steps", "start_ns", "waiting")
+    seen = waiting[start <= log.column("workflows", "started_ns").max(initial=0)]
+    return float(np.mean(seen > 0)) if len(seen) else 0.0
 
 
 def arrivals_utilisation(log: RunLog) -> float:

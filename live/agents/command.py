@@ -17,10 +17,14 @@ _POLICIES = ("gate", "candidate", "reuse")
 
 def add_parser(commands: Any) -> None:
     """Add the command to the parser of `python -m live`."""
-    parser = commands.add_parser("agents", help="run a workload's workflows against a server (OpenAI API)")
+    parser = commands.add_parser(
+        "agents",
+        help="run a workload's workflows against a server (OpenAI API)",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
     parser.add_argument("workload", help="an embedded workload with branches, or a file of one")
     parser.add_argument("--server", required=True, metavar="URL")
-    parser.add_argument("--model", default="", help="its name on the server; left out: the only one")
+    parser.add_argument("--model", default="", help="its name on the server; empty: the only one")
     parser.add_argument(
         "--out", type=Path, required=True, metavar="DIR", help="tables, values and journal of the run"
     )
@@ -33,10 +37,13 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--time-scale", type=float, default=1.0, help="factor on the times of tools and waits"
     )
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0, help="of all draws")
     for name in _POLICIES:
-        parser.add_argument(f"--{name}", default="never" if name == "gate" else "none")
-        parser.add_argument(f"--{name}-option", action="append", default=[], metavar="NAME=VALUE")
+        off = "never" if name == "gate" else "none"
+        parser.add_argument(f"--{name}", default=off, help="a policy's name (python -m experiments list)")
+        parser.add_argument(
+            f"--{name}-option", action="append", default=[], metavar="NAME=VALUE", help=f"of the {name}"
+        )
     parser.add_argument(
         "--branching", action="append", default=[], metavar="NAME=VALUE", help="of the controller"
     )
@@ -45,9 +52,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--slots", type=int, default=8, help="sequences that the server runs at once")
     parser.add_argument("--kv-tokens", type=int, default=1 << 20, help="KV tokens that it holds")
     parser.add_argument("--signals", action="store_true", help="name workflow, agent and stage in vllm_xargs")
-    parser.add_argument("--retries", type=int, default=3)
-    parser.add_argument("--deadline-s", type=float, default=300.0)
-    parser.add_argument("--policy-path", type=Path)
+    parser.add_argument("--retries", type=int, default=3, help="further tries of a canonical request")
+    parser.add_argument("--deadline-s", type=float, default=300.0, help="for all tries of one")
+    parser.add_argument("--policy-path", type=Path, help="folder of your own policies")
     parser.set_defaults(run=_run)
 
 

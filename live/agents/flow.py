@@ -23,6 +23,7 @@ from traces.tables import REQUEST_STATUS
 if TYPE_CHECKING:
     from live.agents.world import LiveBranches
 
+_GONE_AFTER = 5  # workflows beside those in progress that fail with nothing answered in between
 _STATUS = {name: i for i, name in enumerate(REQUEST_STATUS)}
 
 
@@ -31,6 +32,7 @@ class Flow:
 
     host       decides what is executed; None (a host that failed): everything is
     failures   workflow -> why it ended without its result
+    not_begun  workflows that the server's end left out
     """
 
     def __init__(
@@ -80,6 +82,8 @@ class Flow:
         self.values: dict[int, dict[int, int]] = {}
         self.failures: dict[int, str] = {}
         self.completed = self.done = 0
+        self._failed_in_a_row = 0
+        self.not_begun = 0
         self.ended = asyncio.Event()
 
     def start(self) -> None:
@@ -195,6 +199,7 @@ class Flow:
             self._call_row(stage, "rejected", call.failure)
             self._fail(workflow, f"stage {stage}: {call.failure}")
         else:
+            self._failed_in_a_row = 0
             self._call_row(stage, "finished", "")
             self._returned(stage, value)
 
@@ -253,8 +258,17 @@ class Flow:
         self.failures[workflow] = reason
         for stage in [s for s in self._running if self._workflow[s] == workflow]:
             self.abandon(stage)
+        self._failed_in_a_row += 1
+        if self._failed_in_a_row >= _GONE_AFTER + self._concurrency and self._next < self.total:
+            self._give_up()
         self._end(workflow, -1)
         self.pump()
+
+    def _give_up(self) -> None:
+        """The server is gone: what has not begun never will."""
+        self.not_begun = self.total - self._next
+        self.done += self.not_begun
+        self._next = self.total
 
     def _end(self, workflow: int, finished_ns: int) -> None:
         self._row(workflow, finished_ns)

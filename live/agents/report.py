@@ -25,7 +25,8 @@ def printed(directory: Path) -> str:
         ("policies", ", ".join(about["policies"].values())),
         (
             "workflows",
-            f"{found['completed']} of {found['workflows']} finished, {len(found['failures'])} failed",
+            f"{found['completed']} of {found['workflows']} finished, {len(found['failures'])} failed"
+            + (f", {found['not_begun']} not begun" if found["not_begun"] else ""),
         ),
         ("time", f"{found['seconds']:.1f} s"),
     ]
@@ -35,17 +36,24 @@ def printed(directory: Path) -> str:
     rows += [
         (
             "output tokens",
-            f"{found['output_tokens']} canonical, {found['fill_output_tokens']} of whole fills",
+            f"{found['output_tokens']} canonical, {found['fill_output_tokens']} of fills that were not cancelled",
         ),
-        ("fills", f"{found['fills']}" + (f" ({_counted(fates)}, by stage)" if fates else "")),
+        ("fills", f"{found['fills']}" + (f"; of their stages {_counted(fates)}" if fates else "")),
         ("served", f"{actions['promoted']} stages by fills, {actions['served']} by earlier results"),
-        ("unsafe splices", f"{found['unsafe']} (of tools; what a model would have said, nobody knows)"),
+        (
+            "unsafe splices",
+            f"{found['unsafe']} (of tools, which can be asked again; models cannot)",
+        ),
     ]
     if not found["polls"]:
         rows.append(
             ("note", "the server has no metrics of load that are known here: only own requests were seen")
         )
-    rows += [("failed", f"workflow {w}: {reason}") for w, reason in list(found["failures"].items())[:10]]
+    rows += [("fills failed", f"{n}: {said}") for said, n in list(found["fill_failures"].items())[:3]]
+    failed = list(found["failures"].items())
+    rows += [("failed", f"workflow {w}: {reason}") for w, reason in failed[:10]]
+    if len(failed) > 10:
+        rows.append(("", f"and {len(failed) - 10} more (live.json)"))
     if found["trouble"]:
         rows.append(("not stored", found["trouble"]))
     if found["broken"]:

@@ -13,7 +13,9 @@ from policies import registry
 from policies.api import CandidateDrafter, Gate, HostInfo, Policy, ReusePolicy
 from policies.branch_hosting.recorded import RecordedChoices
 from policies.branching import BranchingConfig
+from policies.candidates.none import NoCandidates
 from policies.costs import Profile, load_profile
+from policies.gates.never import Never
 from policies.views import Slowdown
 from traces.errors import InputError
 from traces.schema import Workload
@@ -99,6 +101,14 @@ class AgentSettings:
     def load_reuse(self) -> ReusePolicy[Any]:
         """Return the reuse policy. Raises InputError as `load_gate` does."""
         return cast("ReusePolicy[Any]", self._load("reuse", self.reuse, self.reuse_options))
+
+    def check(self) -> None:
+        """Raise InputError for policies that are not there, and for what would do nothing."""
+        gate, candidate, reuse = self.load_gate(), self.load_candidate(), self.load_reuse()
+        if not isinstance(gate, Never) and isinstance(candidate, NoCandidates):
+            raise InputError(f"gate={self.gate}: needs a candidate drafter to fill anything (--candidate)")
+        if self.store is not None and not reuse.active():
+            raise InputError(f"store={self.store}: nothing is reused without a reuse policy (--reuse)")
 
     def host_info(self, workload: Workload, needs: frozenset[str]) -> HostInfo:
         """Return what policies are told; recorded choices only where they declare the need."""

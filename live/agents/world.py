@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -39,6 +40,7 @@ class LiveBranches:
     """A `World` in real time, and what flow tells its host. Methods mutate, unless they say otherwise.
 
     broken   why the host was left behind, "" while it works
+    fill_failures   what the server said to fills that failed, and how often
     """
 
     ticks_per_ns = 1
@@ -60,6 +62,7 @@ class LiveBranches:
         self._tasks: set[asyncio.Task[None]] = set()
         self.broken = ""
         self.fill_output_tokens = 0
+        self.fill_failures: Counter[str] = Counter()
         self.host = BranchHost(self, views, controller, rows)
 
     # -- what canonical flow says, and what may go wrong -------------------------------------------------------
@@ -173,6 +176,7 @@ class LiveBranches:
     def _answered(self, fill: Fill, position: int, call: Call, value: int | None) -> None:
         took_ns = self._clock.now() - call.sent_ns
         if value is None:
+            self.fill_failures[call.failure] += 1
             self.host.fill_over(fill, position, "rejected")
             self.host.fill_failed(fill, call.failure, took_ns)
             return

@@ -16,6 +16,7 @@ from fake_openai import FakeServer, served
 
 from live.agents import session
 from live.agents.journal import first_difference, read_journal
+from live.agents.report import printed
 from live.agents.server import Patience
 from live.agents.session import Outcome, controller_of, run, workload_of
 from live.agents.settings import AgentSettings
@@ -145,6 +146,19 @@ def test_a_refused_fill_costs_nothing_but_itself(fake: FakeServer, tmp_path: Pat
         outcome, log = ran(tmp_path, picky, "picky", **FILLS, concurrency=SERIAL)
     assert outcome.values == plain.values
     assert names(log, "fills", "fate").count("failed") == 1
+    assert outcome.fill_failures == {"status 400: no priorities here": 1}
+    assert "no priorities here" in printed(tmp_path / "picky")
+
+
+def test_when_the_server_is_gone_the_rest_is_not_begun(tmp_path: Path) -> None:
+    with served(FakeServer(dead=20)) as dying:
+        outcome, log = ran(
+            tmp_path, dying, "gone", workload="dynbranch_react", workflows=60, patience=Patience(0, 0.01, 5.0)
+        )  # fmt: skip
+    assert outcome.not_begun > 30
+    assert outcome.completed + len(outcome.failures) + outcome.not_begun == 60
+    assert log.rows("workflows") == outcome.completed + len(outcome.failures)
+    assert "not begun" in printed(tmp_path / "gone")
 
 
 def test_a_deadline_ends_the_workflow_with_that_reason(tmp_path: Path) -> None:
@@ -237,7 +251,7 @@ def test_the_key_goes_to_the_server_and_nowhere_else(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     with served(FakeServer()) as server:
-        run(settings(server, **FILLS, store=tmp_path / "store.sqlite"), tmp_path / "run")
+        run(settings(server, **FILLS, reuse="subgraph", store=tmp_path / "store.sqlite"), tmp_path / "run")
     for folder, _, files in os.walk(tmp_path):
         assert all(b"very-secret" not in (Path(folder) / name).read_bytes() for name in files)
     assert "very-secret" not in "".join(capsys.readouterr())

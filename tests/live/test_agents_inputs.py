@@ -42,6 +42,8 @@ def fake() -> Iterator[FakeServer]:
         (["dynbranch_routing", "--time-scale", "inf"], "time_scale=inf"),
         (["dynbranch_routing", "--retries", "-1"], "retries=-1"),
         (["dynbranch_routing", "--deadline-s", "nan"], "deadline_s=nan"),
+        (["dynbranch_routing", "--gate", "fanout"], "needs a candidate drafter"),
+        (["dynbranch_routing", "--store", "s.sqlite"], "nothing is reused without a reuse policy"),
         (["dynbranch_routing", "--gate", "priced", "--candidate", "retrieval"], "--profile FILE"),
     ],
 )

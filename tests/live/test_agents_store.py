@@ -173,7 +173,7 @@ def test_ctrl_c_writes_what_had_finished(tmp_path: Path) -> None:
         process = subprocess.Popen(
             [sys.executable, "-m", "live", "agents", "dynbranch_react", "--server", slow.url, "--out",
              str(tmp_path / "run"), "--workflows", "40", "--concurrency", "2", "--time-scale", "0.001",
-             "--scale", "32", "--store", str(tmp_path / "store")],
+             "--scale", "32", "--reuse", "subgraph", "--store", str(tmp_path / "store")],
             cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True,
         )  # fmt: skip
