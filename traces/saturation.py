@@ -53,8 +53,8 @@ def warnings(log: RunLog) -> list[str]:
         busy, waiting = arrivals_utilisation(log), waiting_share(log)
         if busy > BUSY_LIMIT and waiting > WAITING_LIMIT:
             out.append(
-                f"saturated: busy {busy:.1%} of the time while workflows arrived, with requests waiting in "
-                f"{waiting:.0%} of the steps"
+                f"saturated: busy {busy:.1%} of the time while workflows arrived, and {waiting:.0%} of the requests "
+                "waited for more than a step"
             )
     if not steady_window(log).reliable:
         out.append("no steady state was found: steady-state figures are missing or still in the warm-up")
@@ -133,10 +133,14 @@ def is_open_loop(log: RunLog) -> bool:
 
 
 def waiting_share(log: RunLog) -> float:
-    """Return the share of steps, until the last workflow started, in which a request waited; 0 without steps."""
-    start, waiting = log.columns("steps", "start_ns", "waiting")
-    seen = waiting[start <= log.column("workflows", "started_ns").max(initial=0)]
-    return float(np.mean(seen > 0)) if len(seen) else 0.0
+    """Return the share of admitted requests that waited for longer than a mean step; 0 without any.
+
+    Less than a step is what everybody waits who comes while one runs.
+    """
+    released, admitted = log.columns("requests", "released_ns", "admitted_ns")
+    step = log.column("steps", "duration_ns")
+    wait = (admitted - released)[admitted >= 0]
+    return float(np.mean(wait > step.mean())) if len(wait) and len(step) else 0.0
 
 
 def arrivals_utilisation(log: RunLog) -> float:

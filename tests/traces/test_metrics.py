@@ -256,6 +256,29 @@ def test_a_stable_queue_is_not_called_saturated() -> None:
             assert not any("saturated" in line for line in warnings(lindley(rho, 2000, seed))), (seed, rho)
 
 
+def test_an_engine_that_batches_is_not_saturated_because_it_is_always_busy() -> None:
+    """Steps without a gap, and requests that are admitted within one of their release."""
+    n = 1000
+    start = np.arange(n) * 10**6
+    times = {
+        "released_ns": start + 400_000, "admitted_ns": start + 10**6, "first_token_ns": start + 2 * 10**6,
+        "finished_ns": start + 9 * 10**6,
+    }  # fmt: skip
+    log = from_tables(
+        {
+            "requests": table(
+                "requests", workflow=np.arange(n), prompt_tokens=[1] * n, output_tokens=[8] * n, **times
+            ),
+            "steps": table("steps", start_ns=start, duration_ns=[10**6] * n, decode_seqs=[8] * n),
+            "workflows": table(
+                "workflows", workflow=np.arange(n), arrival_ns=start + 400_000, started_ns=start + 400_000,
+                finished_ns=start + 9 * 10**6,
+            ),
+        }
+    )  # fmt: skip
+    assert not any("saturated" in line for line in warnings(log))
+
+
 def test_requests_that_did_not_finish_are_warned_about() -> None:
     tables = two_requests()
     requests = tables["requests"]
