@@ -40,6 +40,12 @@ def _labels(labels: Sequence[str], total: int) -> str:
     return ", ".join(labels) if len(labels) < 4 else f"{labels[0]} and {len(labels) - 1} more arms"
 
 
+def _served_early(arm: Mapping[str, Any]) -> bool:
+    metrics = arm["windows"]["full"]["metrics"]
+    found = (metrics.get(key) for key in ("promoted_stages", "reused_stages"))
+    return any(m is not None and m["mean"] > 0 for m in found)
+
+
 def all_warnings(groups: Sequence[Mapping[str, Any]], plan: Plan) -> list[str]:
     """Return the warnings of all arms and of the workload, each line once with the arms it holds for."""
     by_line: dict[str, list[str]] = {}
@@ -49,6 +55,11 @@ def all_warnings(groups: Sequence[Mapping[str, Any]], plan: Plan) -> list[str]:
     total = sum(len(g["arms"]) for g in groups)
     lines = [f"{_labels(labels, total)}: {line}" for line, labels in by_line.items()]
     lines += [f"workload: {line}" for line in plan.workload.get("warnings", [])]
+    if any(_served_early(arm) for g in groups for arm in g["arms"]):
+        lines.append(
+            "stages that a fill or an earlier result served are no requests: 'requests completed' and 'SLO goodput' "
+            "leave them out, latencies of workflows count them"
+        )
     if len(plan.seeds) == 1:
         lines.append("one seed: no interval can be given, differences may be luck")
     return lines
