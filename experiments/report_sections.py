@@ -20,6 +20,7 @@ def facts(summary: Summary) -> Html:
     gpu = f"{identity['tp']} x {identity['gpu']}" if {"tp", "gpu"} <= set(identity) else ""
     shown = {
         "workload": ", ".join([str(workload.get("name", "")), *counts]),
+        "load": load_text(summary["config"].get("load", {}), summary["config"].get("replicas", 1)),
         "engine": " ".join(str(identity[k]) for k in ("engine", "model", "precision") if k in identity),
         "GPU": gpu,
         "KV pool": kv_text(summary["kv"]),
@@ -31,6 +32,21 @@ def facts(summary: Summary) -> Html:
         *[tag("div", tag("b", text(k)), prose(v)) for k, v in shown.items() if v.strip()],
         class_="facts",
     )
+
+
+def load_text(load: Mapping[str, Any], replicas: Any) -> str:
+    """Return how workflows arrive in one line; what an axis of the sweep varies stands in the tables."""
+    parts = [f"{load['workflows']} workflows a run"] if load.get("workflows") else []
+    if load.get("loop") == "closed":
+        parts.append(f"closed loop, {load.get('concurrency')} in progress")
+    elif load.get("loop") == "open":
+        rate = load.get("rate_per_s")
+        parts.append(
+            f"open loop, {rate:g} a second" if rate is not None else "open loop, as recorded or as swept"
+        )
+    if replicas != 1:
+        parts.append(f"{replicas} replicas")
+    return ", ".join(parts)
 
 
 def stated_error(profile: Mapping[str, Any]) -> str:
