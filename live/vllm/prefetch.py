@@ -136,13 +136,16 @@ class LivePrefetch:
         chosen = self._choose(nodes, self._link_blocks(), shape) if nodes else []
         if not chosen:
             return
+        for node in chosen:  # what a block that is taken for them leaves to the host must not push them out
+            self._tier.pin(node.path, now_ns)
         above = [self._hands.hold(n.path[-2]) for n in chosen if n.parent is None and len(n.path) > 1]
         room: list[Any] = []
         while len(room) < len(chosen) and self._may_take(displaceable, now_ns):
             displaceable -= not self._pool.blank and not self._retired_next(now_ns)
             room.append(self._hands.take())
         if len(room) < len(chosen):
-            chosen = self._choose(nodes, len(room), shape)
+            others = self._choose(nodes, len(room), shape)
+            chosen = [n for n in others if self._tier.matched(n.path) == len(n.path)]
         self._hands.give(room[len(chosen) :])
         blocks = room[: len(chosen)]
         if not chosen:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from fake_pool import hashed
 from fake_tiered import TieredEngine
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from live.vllm.settings import EvictionSettings, parse_settings
@@ -46,6 +46,9 @@ def play(engine: TieredEngine, steps: list[Any]) -> None:
 
 
 @settings(max_examples=150, deadline=None)
+@example(
+    steps=[(0, 0, 0, 0), 0, (1, 0), 0, None], blocks=5, host=4, write="write_back", prefetcher="aggressive"
+)
 @given(
     steps=STEPS, blocks=st.integers(5, 14), host=st.integers(1, 14),
     write=st.sampled_from(["write_through", "write_through_selective", "write_back"]),
