@@ -156,10 +156,10 @@ class LoadConfig:
                 raise InputError(
                     "load.utilisation: needs load.loop=open, and stands in the place of load.rate_per_s"
                 )
-        if self.rate_per_s is not None and self.loop != "open":
-            raise InputError(f"load.rate_per_s={self.rate_per_s}: needs load.loop=open")
         if self.rate_per_s is not None and not self.rate_per_s > 0:
             raise InputError(f"load.rate_per_s={self.rate_per_s}: expected more than 0")
+        if self.rate_per_s is not None and self.loop != "open":
+            raise InputError(f"load.rate_per_s={self.rate_per_s}: needs load.loop=open")
         if self.horizon_s is not None and not self.horizon_s > 0:
             raise InputError(f"load.horizon_s={self.horizon_s}: expected more than 0")
 
