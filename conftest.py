@@ -1,7 +1,13 @@
-"""Modules that need an extra which is not installed are not searched; Triton's kernels are interpreted."""
+"""Modules that need an extra which is not installed are not searched; Triton's kernels are interpreted; no test is timed."""
 
 import os
 from importlib.util import find_spec
+
+if find_spec("hypothesis"):
+    from hypothesis import settings
+
+    settings.register_profile("untimed", deadline=None)  # a busy machine is no finding
+    settings.load_profile("untimed")
 
 _has_kernels = all(find_spec(name) for name in ("torch", "triton"))
 if _has_kernels:

@@ -17,12 +17,13 @@ from aiohttp import web
 @dataclass
 class FakeServer:
     """token_s: time a token takes. busy: so many requests are answered with 503 first. cut: so many streams break off
-    in the middle. dead: refuses everything from the request of this number on."""
+    in the middle. dead: refuses everything after so many requests. silent: answers nothing after so many."""
 
     token_s: float = 0.0
     busy: int = 0
     cut: int = 0
     dead: int = 1 << 60
+    silent: int = 1 << 60
     metrics: bool = True
     first_fill_fails: bool = False
     bodies: list[dict[str, Any]] = field(default_factory=list)
@@ -53,6 +54,8 @@ class FakeServer:
             assert request.transport is not None
             request.transport.abort()
             return web.Response()
+        if len(self.bodies) > self.silent:
+            await asyncio.sleep(3600)  # until the client leaves
         if self.busy > 0:
             self.busy -= 1
             return web.json_response({"error": {"message": "busy"}}, status=503, headers={"Retry-After": "0"})

@@ -169,7 +169,7 @@ def test_a_small_capacity_forgets_nothing_that_is_on_disk(fake: FakeServer, tmp_
 
 
 def test_ctrl_c_writes_what_had_finished(tmp_path: Path) -> None:
-    with served(FakeServer(token_s=0.02)) as slow:
+    with served(FakeServer(silent=30)) as slow:
         process = subprocess.Popen(
             [sys.executable, "-m", "live", "agents", "dynbranch_react", "--server", slow.url, "--out",
              str(tmp_path / "run"), "--workflows", "40", "--concurrency", "2", "--time-scale", "0.001",
@@ -178,7 +178,7 @@ def test_ctrl_c_writes_what_had_finished(tmp_path: Path) -> None:
             text=True,
         )  # fmt: skip
         limit = time.monotonic() + 60
-        while len(slow.bodies) < 20 and time.monotonic() < limit:
+        while len(slow.bodies) <= 31 and time.monotonic() < limit:
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
