@@ -1,4 +1,4 @@
-"""Modules that need an extra which is not installed are not searched; Triton's kernels are interpreted; no test is timed."""
+"""What needs an extra that is not installed is not searched; Triton's kernels are interpreted; no test is timed."""
 
 import os
 from importlib.util import find_spec
