@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 NS_PER_S = 1_000_000_000
+_LEAVE_S = 5.0
 
 
 class Clock:
@@ -47,14 +48,21 @@ class Clock:
         self._timers.clear()
 
 
+async def ended(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Wait until cancelled tasks have closed their connections, but not for one that nobody answers."""
+    left = [task for task in tasks if not task.done()]
+    if left:
+        await asyncio.wait(left, timeout=_LEAVE_S)
+
+
 def started(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
     """Return a task whose failure is told to the event loop's handler at once, as a timer's is."""
     loop = asyncio.get_running_loop()
     task = loop.create_task(work)
 
-    def ended(done: asyncio.Task[None]) -> None:
+    def over(done: asyncio.Task[None]) -> None:
         if not done.cancelled() and (error := done.exception()) is not None:
             loop.call_exception_handler({"message": "a request's task failed", "exception": error})
 
-    task.add_done_callback(ended)
+    task.add_done_callback(over)
     return task

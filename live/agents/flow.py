@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from live.agents.calls import Call, Caller
-from live.agents.clock import Clock, started
+from live.agents.clock import Clock, ended, started
 from policies.branch_hosting.resources import Resources
 from policies.branch_hosting.world import Rows
 from traces.arrivals import drawn_order
@@ -105,7 +105,7 @@ class Flow:
 
     async def settle(self) -> None:
         """Wait until stopped requests have closed their connections."""
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await ended(self._tasks)
 
     # -- what the branch host asks for -------------------------------------------------------------------------
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from live.agents.calls import Caller
-from live.agents.clock import Clock, started
+from live.agents.clock import Clock, ended, started
 from live.agents.flow import Flow
 from live.agents.journal import JournalledController
 from live.agents.load import ServerLoad
@@ -195,8 +194,7 @@ async def _run(
             clock.stop()
             await branches.settle()
             await flow.settle()
-            with contextlib.suppress(asyncio.CancelledError):
-                await watching
+            await ended([watching])
             store.save()
     outcome = _outcome(flow, branches, recorder, seconds, load.polls, store.trouble, stopped=stopped)
     recorder.write(out, about_run(settings, workload, server.model, outcome))

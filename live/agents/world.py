@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from live.agents.calls import Call, Caller
-from live.agents.clock import Clock, started
+from live.agents.clock import Clock, ended, started
 from live.agents.flow import Flow
 from live.agents.load import ServerLoad
 from policies.branch_events import HostLoad
@@ -99,7 +99,7 @@ class LiveBranches:
 
     async def settle(self) -> None:
         """Wait until cancelled requests have closed their connections."""
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await ended(self._tasks)
 
     def _try(self, call: Callable[..., None], *args: Any) -> None:
         if self.broken:

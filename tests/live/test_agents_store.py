@@ -181,7 +181,10 @@ def test_ctrl_c_writes_what_had_finished(tmp_path: Path) -> None:
         while len(slow.bodies) <= 31 and time.monotonic() < limit:
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        try:
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert process.returncode == 130, err
     assert "stopped" in out
     assert "Traceback" not in err
