@@ -13,9 +13,7 @@ _REUSE = ("gate=never", "candidate=none", "reuse=none,subgraph,per_operator,whol
 STUDIES: dict[str, Study] = {
     "main": Study(("experiment=dynbranch",), _SMALL),
     "commodity": Study(("experiment=dynbranch", *_4090, "seeds=5"), _ONE),
-    "alone": Study(
-        ("experiment=dynbranch", *_ALONE, "replicas=2,4", "branching.fills_max=192", "seeds=5"), _ONE
-    ),
+    "alone": Study(("experiment=dynbranch", *_ALONE, "replicas=2,4", "branching.fills_max=192"), _ONE),
     "mix": Study(
         (
             "experiment=dynbranch",
