@@ -168,10 +168,17 @@ def test_a_small_capacity_forgets_nothing_that_is_on_disk(fake: FakeServer, tmp_
     assert after > before // 2 + 2
 
 
+# What a shell started in the background ignores SIGINT, and so do its children.
+INTERRUPTIBLE = (
+    "import signal, sys\nfrom live.__main__ import main\n"
+    "signal.signal(signal.SIGINT, signal.default_int_handler)\nsys.exit(main(sys.argv[1:]))\n"
+)
+
+
 def test_ctrl_c_writes_what_had_finished(tmp_path: Path) -> None:
     with served(FakeServer(silent=30)) as slow:
         process = subprocess.Popen(
-            [sys.executable, "-m", "live", "agents", "dynbranch_react", "--server", slow.url, "--out",
+            [sys.executable, "-c", INTERRUPTIBLE, "agents", "dynbranch_react", "--server", slow.url, "--out",
              str(tmp_path / "run"), "--workflows", "40", "--concurrency", "2", "--time-scale", "0.001",
              "--scale", "32", "--reuse", "subgraph", "--store", str(tmp_path / "store")],
             cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
