@@ -54,7 +54,7 @@ def _replay(args: argparse.Namespace) -> None:
     from live.vllm.settings import EvictionSettings
 
     script = Script.open(args.script)
-    options = dict(option.split("=", 1) for option in args.option)
+    options = agents.pairs(args.option, "--option")
     settings = EvictionSettings(
         evictor=args.evictor,
         evictor_options=options,
@@ -76,9 +76,9 @@ def _replay(args: argparse.Namespace) -> None:
     if args.drafter != "none":
         drafting = DraftSettings(
             drafter=args.drafter,
-            drafter_options=dict(option.split("=", 1) for option in args.drafter_option),
+            drafter_options=agents.pairs(args.drafter_option, "--drafter-option"),
             budget=args.budget,
-            budget_options=dict(option.split("=", 1) for option in args.budget_option),
+            budget_options=agents.pairs(args.budget_option, "--budget-option"),
             agents=script.agents,
             tokens_max=args.draft_tokens,
             policy_path=settings.policy_path,

@@ -9,10 +9,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from policies.branch_events import HostLoad
-from policies.branch_hosting.fills import Fill
+from policies.branch_hosting.fills import EngineColumns, Fill
 from policies.branch_hosting.host import BranchHost
 from policies.branch_hosting.views import BranchViews
-from policies.branch_hosting.world import EngineColumns
 from policies.branching import Controller
 from sim.canonical_load import CanonicalLoad
 from sim.clock import PRIORITY_ARRIVAL, PS_PER_NS, Clock, call_after

@@ -4,33 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from live.agents.clock import NS_PER_S, Clock
 from live.agents.load import ServerLoad
 from live.agents.prompts import Prompts
-from live.agents.server import Completion, Failed
+from live.agents.server import Failed, Server
 from live.agents.store import ResultStore
 from traces.schema import Workload
 
 LOW_PRIORITY = 10  # of fills; canonical requests have 0, and lower goes first
-
-
-class Completes(Protocol):
-    """What answers prompts (`live.agents.server.Server`)."""
-
-    async def complete(
-        self,
-        prompt: str,
-        output_tokens: int,
-        number: int,
-        *,
-        priority: int = 0,
-        sender: dict[str, Any] | None = None,
-        once: bool = False,
-    ) -> Completion:
-        """Return the answer; raises Failed."""
-        ...
 
 
 @dataclass
@@ -61,7 +44,7 @@ class Caller:
     def __init__(
         self,
         workload: Workload,
-        server: Completes,
+        server: Server,
         prompts: Prompts,
         store: ResultStore,
         clock: Clock,

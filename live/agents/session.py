@@ -127,18 +127,22 @@ def run(
         raise InputError(f"{out}: exists already; a run is never written over another")
     settings.check()
     source = source_of(settings)
-    controller_of(settings, workload_of(settings, source))  # refused before anything is sent
+    workload = workload_of(settings, source)
+    controller_of(settings, workload)  # refused before anything is sent
     try:
-        return asyncio.run(_run(settings, source, out, progress))
+        return asyncio.run(_run(settings, workload, source, out, progress))
     except OSError as e:
         raise InputError(f"{e.filename or out}: {e.strerror or e}") from e
 
 
 async def _run(
-    settings: AgentSettings, source: Workload, out: Path, progress: Callable[[int, int], None]
+    settings: AgentSettings,
+    workload: Workload,
+    source: Workload,
+    out: Path,
+    progress: Callable[[int, int], None],
 ) -> Outcome:
     recorder = TableRecorder()
-    workload = workload_of(settings, source)
     aside = out.with_name(f".{out.name}.{os.getpid()}.journal.jsonl")
     async with Server(settings.server, settings.model, settings.patience, settings.seed) as server:
         about = f"model {server.model}, {settings.asks}, workload {source.digest()}"

@@ -19,10 +19,10 @@ from live.agents.clock import Clock, ended, started
 from live.agents.flow import Flow
 from live.agents.load import ServerLoad
 from policies.branch_events import HostLoad
-from policies.branch_hosting.fills import Fill
+from policies.branch_hosting.fills import EngineColumns, Fill
 from policies.branch_hosting.host import BranchHost
 from policies.branch_hosting.views import BranchViews
-from policies.branch_hosting.world import EngineColumns, Rows
+from policies.branch_hosting.world import Rows
 from policies.branching import Controller
 from policies.views import StageView
 from traces.schema import StageKind, Workload

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from policies.branch_events import Launch
 from policies.views import StageView
@@ -16,7 +16,22 @@ if TYPE_CHECKING:
 _STATUS = {name: i for i, name in enumerate(REQUEST_STATUS)}
 OPEN = "open"  # fate of what the end of the run cut off
 UNUSED = "unused"  # a stage of a fill of which others were promoted
-_NO_ENGINE = (-1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0)
+
+
+class EngineColumns(NamedTuple):
+    """What an engine says of a fill's request: columns of the table `fills`. Times in ticks, -1: did not happen."""
+
+    replica: int = -1
+    admitted: int = -1
+    first_token: int = -1
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    gpu_hit_tokens: int = 0
+    host_hit_tokens: int = 0
+    prefilled_tokens: int = 0
+    recomputed_tokens: int = 0
+    preemptions: int = 0
+    share_ns: int = 0
 
 
 @dataclass
@@ -86,7 +101,7 @@ class FillRows:
         if not at.fate or not at.status:
             return
         launch = fill.launch
-        engine = _NO_ENGINE if at.work is None else self._world.engine_columns(at.work)
+        engine = EngineColumns() if at.work is None else self._world.engine_columns(at.work)
         replica, admitted, first, *counts = engine
         self._rows.add(
             "fills",

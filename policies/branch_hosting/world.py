@@ -3,26 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from policies.branch_events import HostLoad
-from policies.branch_hosting.fills import Fill
-
-
-class EngineColumns(NamedTuple):
-    """What an engine says of a fill's request: columns of the table `fills`. Times in ticks, -1: did not happen."""
-
-    replica: int = -1
-    admitted: int = -1
-    first_token: int = -1
-    prompt_tokens: int = 0
-    output_tokens: int = 0
-    gpu_hit_tokens: int = 0
-    host_hit_tokens: int = 0
-    prefilled_tokens: int = 0
-    recomputed_tokens: int = 0
-    preemptions: int = 0
-    share_ns: int = 0
+from policies.branch_hosting.fills import EngineColumns, Fill
 
 
 class Rows(Protocol):
